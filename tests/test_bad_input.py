@@ -66,7 +66,7 @@ def assert_reported(result: Result) -> str:
 def test_an_empty_path_is_not_the_current_folder(command: str, run_tfperf: Run) -> None:
     result = run_tfperf(command, "")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "the path is empty (a variable that is not set?); for the current folder give ." in result.stderr
+    assert "the path is empty (unset variable?); use . for the current folder" in result.stderr
 
 
 def test_named_pipes_are_left_alone(tmp_path: Path, run_tfperf: Run) -> None:
@@ -91,7 +91,7 @@ def test_a_path_without_profiles(tmp_path: Path, run_tfperf: Run) -> None:
 
 def test_a_logdir_with_an_export_only(tmp_path: Path, run_tfperf: Run) -> None:
     (logdir_of(tmp_path) / "plugins/profile/2026_01_01_00_00_00/vm.trace.json.gz").write_bytes(gzip.compress(b"{}"))
-    assert_refused(run_tfperf("analyze", tmp_path), "vm.trace.json.gz is an export for the trace viewer", ".xplane.pb")
+    assert_refused(run_tfperf("analyze", tmp_path), "vm.trace.json.gz is a trace viewer export", ".xplane.pb")
 
 
 FOREIGN = {
@@ -105,9 +105,9 @@ FOREIGN = {
     "zip": (b"PK\x03\x04" + bytes(60), "is a zip archive, not an XSpace"),
     "a profile of tfprof": (
         field(1, field(1, 0) + field(2, field(1, b"x") + field(9, b"Const"))) + field(2, 1) + field(3, b"\x46"),
-        "is a profile of tfprof (ProfileProto), not an XSpace",
+        "is a tfprof profile (ProfileProto), not an XSpace",
     ),
-    "a graph": (field(1, field(1, b"x") + field(2, b"Const")), "is a graph of TensorFlow (GraphDef), not an XSpace"),
+    "a graph": (field(1, field(1, b"x") + field(2, b"Const")), "is a TensorFlow graph (GraphDef), not an XSpace"),
     "another protobuf": (field(4, b"a") + field(5, b"b"), "contains no planes"),
     "nameless planes": (field(1, field(3, b"")) * 2, "none of its planes has a name"),
 }

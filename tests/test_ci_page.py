@@ -300,7 +300,7 @@ def test_a_recipe_passes_a_good_job_and_names_the_stage_of_a_slow_one(name: str,
     assert len(list((tmp_path / "logs").rglob("*.xplane.pb"))) == 1
     assert "<html" in (tmp_path / "report.html").read_text()
     if name == "GitHub Actions":
-        assert "::error title=max-input-bound 20%25 is breached::" in slow.output
+        assert "::error title=max-input-bound 20%25 was breached::" in slow.output
         assert "the stage waited for is Map" in (tmp_path / "summary.md").read_text()
 
 

@@ -16,7 +16,7 @@ else:
     import tomli as tomllib
 
 FOR_DEVELOPERS = {"test", "dev", "docs", "site"}
-"""Extras of no user: what they hold is not named in the page."""
+"""Extras of no user: what they hold is not reported in the page."""
 
 
 def users_requirements(root: Path) -> dict[str, Requirement]:

@@ -345,7 +345,7 @@ def test_scopes_of_tfprof_have_what_the_copies_take() -> None:
 
 def test_sums_over_chips_are_called_so() -> None:
     """N13: 315 s on four chips are 78.8 s on each."""
-    assert "summed over 4 devices: 78779 ms on each" in REPORT.text("-s", "ops")
+    assert "summed over 4 devices: 78779 ms each" in REPORT.text("-s", "ops")
     for row in REPORT.rows("xla", "hlo_modules"):
         assert row["device_mean_ms"] == pytest.approx(row["total_ms"] / 4)
 

@@ -121,7 +121,7 @@ def test_without_ops_nothing_is_known_of_the_step_but_its_time(tmp_path: Path) -
     assert step_of(report) == {}
     assert step_ms(report) == pytest.approx(100 * MS)
     finding = report.document["sections"]["diagnosis"]["findings"][0]
-    assert "the trace does not show what the step consists of" in finding["text"]
+    assert "the profile does not show the categories of the step" in finding["text"]
 
 
 @pytest.mark.parametrize("marked", [True, False], ids=["marks", "calls"])

@@ -18,14 +18,14 @@ from test_docs import shell
 PAGE = ROOT / "docs" / "tutorial.md"
 SIGNS = (
     "HIGHLY input-bound",
-    "!! Waiting for tf.data takes",  # Where little is waited for, as on a busy machine, the mark is another.
+    "!! Waiting for input takes",  # Where little is waited for, as on a busy machine, the mark is another.
     ".cache()",
     "The pipeline is too slow",
     "numpy_function",
     "less time per step",
     "Input changed most",
     "Before: highly input-bound",
-    "The limit holds.",
+    "The limit passed.",
     "BREACHED: max-regression 10%",
     "exit code 3",
 )

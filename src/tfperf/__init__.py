@@ -1,10 +1,10 @@
-"""tfperf: where the step time of a TensorFlow job goes, from its profile; and how to take one.
+"""tfperf: show where the step time of a TensorFlow job goes, from its profile, and record profiles.
 
 import tfperf
 
 with tfperf.profile("logs"):            # inside the job
     train()
-tfperf.sample("localhost:6009")         # or of a running job, from outside
+tfperf.sample("localhost:6009")         # or profile a running job
 
 analysis = tfperf.load("logs")
 analysis["overview"].input_percent
@@ -84,38 +84,38 @@ __all__ = [
 
 _PUBLIC = {
     "load": ("analysis.load:load", "read and analyze a profile; returns an Analysis"),
-    "check": ("judge.check:check_profile", "judge a profile by limits, as tfperf check does"),
-    "lint": ("judge.lint_output:lint", "judge shapes and ops of a model; raises in tests, as tfperf lint does"),
-    "diff": ("judge.diff_report:diff", "compare two runs or more"),
-    "sql": ("export.query.apart:sql", "query a profile by SQL; returns a DataFrame"),
-    "write_parquet": ("export.parquet:write_parquet", "write a profile as a dataset of Parquet files"),
-    "write_timeline": ("export.timeline.export:write_timeline", "write a profile as a file for Perfetto or Chrome"),
+    "check": ("judge.check:check_profile", "check a profile against limits, like tfperf check"),
+    "lint": ("judge.lint_output:lint", "check shapes and ops of a model, like tfperf lint; raises in tests"),
+    "diff": ("judge.diff_report:diff", "compare two or more runs"),
+    "sql": ("export.query.apart:sql", "query a profile with SQL; returns a DataFrame"),
+    "write_parquet": ("export.parquet:write_parquet", "write a profile to a Parquet dataset"),
+    "write_timeline": ("export.timeline.export:write_timeline", "write a profile to a file for Perfetto or Chrome"),
     "profile": ("capture.local:profile", "profile the block of a with statement"),
-    "start": ("capture.local:start", "start to profile this process"),
-    "stop": ("capture.local:stop", "stop, and write the profile"),
-    "step": ("capture.local:step", "mark a step of a training loop of one's own"),
+    "start": ("capture.local:start", "start profiling this process"),
+    "stop": ("capture.local:stop", "stop profiling and write the profile"),
+    "step": ("capture.local:step", "mark a step of a custom training loop"),
     "serve": ("capture.server:serve", "let tfperf capture profile this process from outside"),
     "sample": ("live.sampling:sample", "profile running jobs from outside; returns a Sampled"),
     "keras": ("keras", "the module with ProfileCallback"),
-    "tfprof": ("tfprof", "the module with Collector and Profiler: what a model costs"),
-    "Analysis": ("analysis.load:Analysis", 'a profile, analyzed: analysis["kernels"] is the result of a section'),
-    "RemotePath": ("base.storage.remote_path:RemotePath", "the address of a profile, and how it is reached"),
-    "Captured": ("capture.outcomes:Captured", "what came of profiling one worker"),
-    "Sampled": ("live.sampling:Sampled", "what came of profiling jobs"),
+    "tfprof": ("tfprof", "the module with Collector and Profiler: the cost of a model"),
+    "Analysis": ("analysis.load:Analysis", 'an analyzed profile: analysis["kernels"] is the result of a section'),
+    "RemotePath": ("base.storage.remote_path:RemotePath", "the address of a profile, and how to access it"),
+    "Captured": ("capture.outcomes:Captured", "the result of profiling one worker"),
+    "Sampled": ("live.sampling:Sampled", "the result of profiling jobs"),
     "CaptureError": ("base.errors:CaptureError", "a job could not be profiled"),
     "OutputError": ("base.errors:OutputError", "a file could not be written"),
-    "TfperfError": ("base.errors:TfperfError", "the base of all errors of tfperf"),
-    "TfperfWarning": ("base.errors:TfperfWarning", "what tfperf warns of"),
+    "TfperfError": ("base.errors:TfperfError", "the base class of all tfperf errors"),
+    "TfperfWarning": ("base.errors:TfperfWarning", "the category of tfperf warnings"),
     "TraceFormatError": ("base.errors:TraceFormatError", "a file is not a profile, or is damaged"),
     "TraceNotFoundError": ("base.errors:TraceNotFoundError", "no profile was found"),
-    "Column": ("report.model:Column", "for sections of one's own: a column of a table"),
+    "Column": ("report.model:Column", "for custom sections: a column of a table"),
     "Fact": ("report.model:Fact", "... a named value"),
     "Finding": ("report.model:Finding", "... a conclusion in words"),
     "HostResults": ("analysis.registry:HostResults", "... the results of one host"),
-    "Ranked": ("report.model:Ranked", "... by which column a table is ranked"),
-    "Section": ("report.model:Section", "... what a section shows"),
-    "SectionSpec": ("analysis.registry:SectionSpec", "... a section, declared"),
-    "TableSpec": ("analysis.registry:TableSpec", "... a table, declared"),
+    "Ranked": ("report.model:Ranked", "... the column that ranks a table"),
+    "Section": ("report.model:Section", "... the content of a section"),
+    "SectionSpec": ("analysis.registry:SectionSpec", "... the declaration of a section"),
+    "TableSpec": ("analysis.registry:TableSpec", "... the declaration of a table"),
 }
 """Module and attribute of each public name, and its line in help(tfperf). Names are imported at first use."""
 

@@ -77,7 +77,7 @@ def test_the_input_of_several_hosts_is_that_of_the_worst(tmp_path: Path) -> None
         return space(host(*steps, *(event("IteratorGetNextOp::DoCompute", 100 * n, wait) for n in range(5))))
 
     line = repr(tfperf.load(logdir_of(tmp_path, a=job(10), b=job(30))))
-    assert line.endswith("input 30.0% on the host that waits longest; 2 hosts>")
+    assert line.endswith("input 30.0% on the host with the longest wait; 2 hosts>")
 
 
 def test_a_report_names_its_sections() -> None:

@@ -91,7 +91,7 @@ def test_a_profile_is_never_replaced(tmp_path: Path) -> None:
 def test_what_is_wrong_with_the_place_is_said(tmp_path: Path) -> None:
     missing = FileNotFoundError(2, "No such file or directory")
     assert str(cannot_write(tmp_path / "x.html", missing)).endswith(
-        f"no file can be created in {tmp_path}; choose another place"
+        f"cannot create files in {tmp_path}; choose another path"
     )
     assert "does not exist; create it first" in str(cannot_write(tmp_path / "a" / "x.html", missing))
     assert "this is written to this machine only" in str(cannot_write(Path("s3://bucket/x.html"), missing))
@@ -211,7 +211,7 @@ def test_what_a_killed_process_left_is_put_right_by_the_next(
         with new_folder(tmp_path / "other"):
             pass
     else:
-        done = "put back run" if then == {} else "removed the rest of run"
+        done = "put back run" if then == {} else "removed incomplete run"
         expected = f"^tfperf was killed while it wrote into {tmp_path}: {done}$"
         with pytest.warns(TfperfWarning, match=expected), new_folder(tmp_path / "other"):
             pass
@@ -294,7 +294,7 @@ def test_without_locks_a_folder_has_one_writer_and_nothing_is_recovered(
         raise OSError(38, os.strerror(38))
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    busy = r"is writing it; wait for it, or remove \S+ if it is dead, or choose another place"
+    busy = r"is writing it; wait for it, or delete \S+ if it no longer runs, or choose another path"
     with locked_place(tmp_path / "run", tmp_path), new_folder(tmp_path / "other"):
         with pytest.raises(OutputError, match=busy), new_folder(tmp_path / "run"):
             pytest.fail("two write it")

@@ -256,7 +256,7 @@ def test_without_scripts_verdict_facts_findings_and_first_rows_are_there(open_pa
     for text in ("64.4% of the step time", "15.9 ms", "Something else.", "A note.", "The first 10 of 60 rows"):
         assert page.get_by_text(text).first.is_visible(), text
     assert names(page) == [f"op{at}" for at in range(10)]
-    assert page.get_by_text("19 of 20 steps (flagged ones omitted)").is_visible()
+    assert page.get_by_text("19 of 20 steps (flagged steps omitted)").is_visible()
     assert page.get_by_text("a 60.0%, b 40.0%").is_visible()
 
 

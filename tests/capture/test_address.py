@@ -122,7 +122,7 @@ def test_a_cluster(config: object, tmp_path: Path) -> None:
         ("", "names no workers"),
         ("# nothing\n", "names no workers"),
         ("a:1\nnowhere\n", "line 2: 'nowhere' is not the address"),
-        ("\xff\xfe", "it is not text"),
+        ("\xff\xfe", "not a text file"),
         ("a:1\n" * 300_000, "too large"),
     ],
 )

@@ -622,7 +622,7 @@ def test_an_interrupted_trace_says_how_long_was_recorded(tmp_path: Path) -> None
     begin_s = time.monotonic()
     captured = ask_odd({"Profile": profile, "Terminate": terminate}, tmp_path, duration_s=60.0)
     elapsed_s = time.monotonic() - begin_s
-    said = re.fullmatch(r"interrupted after ([\d.]+) s; what was recorded is kept", captured.message)
+    said = re.fullmatch(r"interrupted after ([\d.]+) s; the recorded events are kept", captured.message)
     assert said
     assert float(said[1]) < elapsed_s - 0.9
 

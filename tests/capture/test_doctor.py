@@ -42,7 +42,7 @@ def test_a_machine_with_gpus_and_all_they_need(made: Made) -> None:
     assert gpu_checks(made.machine) == [
         Check("GPU", "ok", "2 x NVIDIA H200"),
         Check("libcupti", "ok", str(library)),
-        Check("driver's permission", "ok", "all users may profile"),
+        Check("driver's permission", "ok", "all users can profile"),
     ]
 
 
@@ -51,7 +51,7 @@ def test_a_container_without_the_gpu_of_its_machine(made: Made) -> None:
         made.gpu(number, model=model, visible=False)
     check = made.gpu_check("GPU")
     assert check.status == "warn"
-    assert check.found == "2 x NVIDIA H200, 1 x NVIDIA T4 in the machine, but none can be opened here"
+    assert check.found == "2 x NVIDIA H200, 1 x NVIDIA T4 installed, but not accessible here"
     assert "--gpus all" in check.fix
 
 
@@ -61,7 +61,7 @@ def test_a_variable_that_hides_gpus(made: Made, value: str, status: str) -> None
     made.environment["CUDA_VISIBLE_DEVICES"] = value
     check = made.gpu_check("GPU")
     assert check.status == status
-    assert check.fix == ("unset CUDA_VISIBLE_DEVICES where the job is started" if status == "warn" else "")
+    assert check.fix == ("unset CUDA_VISIBLE_DEVICES in the environment of the job" if status == "warn" else "")
 
 
 def test_a_tensorflow_that_cannot_use_the_gpu(made: Made) -> None:
@@ -177,7 +177,7 @@ def test_how_a_process_is_named(made: Made, words: list[str], shown: str) -> Non
 
 def test_a_port_of_somebody_else(made: Made) -> None:
     made.listen(6009, 4711, None)
-    assert port_check(made.machine, 6009).found == "a process of another user or container listens on 6009"
+    assert port_check(made.machine, 6009).found == "process of another user or container listens on 6009"
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux")

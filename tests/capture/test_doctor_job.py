@@ -29,7 +29,7 @@ def test_a_job_at_work(jobs: dict[str, Job]) -> None:
     assert {check.status for check in checks.values()} == {"ok"}
     assert f"job.py (pid {job.process.pid}) listens" in checks["port"].found
     assert " events in " in checks["trace of the job"].found
-    assert checks["job's GPU"].found == "no GPU in the trace, and no sign that the job uses one"
+    assert checks["job's GPU"].found == "no GPU in the trace, and no evidence that the job uses one"
 
 
 def test_an_idle_job(jobs: dict[str, Job]) -> None:

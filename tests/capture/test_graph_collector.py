@@ -240,7 +240,7 @@ def test_only_concrete_functions_are_taken(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_collection_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TfprofInputError, match=r"has no graph.pb: name a folder that tfperf.tfprof.Collector wrote"):
+    with pytest.raises(TfprofInputError, match=r"has no graph.pb: pass a folder that tfperf.tfprof.Collector wrote"):
         read_folder(tmp_path)
-    with pytest.raises(TfprofInputError, match="is no folder"):
+    with pytest.raises(TfprofInputError, match="is not a folder"):
         read_folder(tmp_path / "missing")

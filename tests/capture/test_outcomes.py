@@ -19,7 +19,11 @@ TRACE = Captured(worker="w:1", path=Path("/l/w.xplane.pb"), size_bytes=1_250_000
 
 @pytest.mark.parametrize(
     ("overhead", "words"),
-    [(None, "(1.25 MB, 70,000 events)"), (0.4, "70,000 events, steps took no longer)"), (12.6, "took 13 % longer)")],
+    [
+        (None, "(1.25 MB, 70,000 events)"),
+        (0.4, "70,000 events, profiling did not slow steps down)"),
+        (12.6, "took 13 % longer)"),
+    ],
 )
 def test_a_trace_in_one_line(overhead: float | None, words: str) -> None:
     captured = replace(TRACE, overhead_percent=overhead)
@@ -148,7 +152,7 @@ def machine(folder: Path, *, opened: str = "/dev/nvidia0", restricted: int = 0, 
 def test_a_job_that_has_a_gpu_open_but_no_plane_for_it(tmp_path: Path) -> None:
     missing = missing_gpu(contents(tmp_path, cpu_only()), machine(tmp_path), 7)
     assert missing
-    assert missing.cause == "the job has a GPU open, but its tracer did not start"
+    assert missing.cause == "the job uses a GPU, but the GPU tracer did not start"
     assert "libcupti" in missing.fix
 
 

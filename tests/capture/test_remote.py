@@ -90,7 +90,7 @@ def test_what_came_is_kept_when_another_worker_fails(jobs: dict[str, Job], captu
     assert [row["reason"] for row in done.rows] == ["", "not_listening", "idle"]
     assert len(capture.traces) == 1
     missing = f"{workers[1]} (not_listening), {workers[2]} (idle)"
-    assert f"Warning: 1 of 3 workers gave a trace; missing: {missing}" in done.err
+    assert f"Warning: received traces from 1 of 3 workers; missing: {missing}" in done.err
 
 
 def test_an_idle_job_is_called_idle_and_leaves_no_files(jobs: dict[str, Job], capture: Capture) -> None:

@@ -108,9 +108,9 @@ def test_what_came_is_kept_and_the_missing_are_named(mixed: list[str], tmp_path:
     done = run_tfperf("capture", "--workers", ",".join(mixed), *options)
     assert done.exit_code == 0, done.stderr
     assert [path.parent.name for path in tmp_path.rglob("*.pb")] == ["job-7"]
-    assert "1 of 5 workers gave a trace." in " ".join(done.stdout.split())
+    assert "received traces from 1 of 5 workers." in " ".join(done.stdout.split())
     missing = ", ".join(f"{worker} ({reason})" for worker, reason in zip(mixed[1:], _REASONS[1:], strict=True))
-    assert f"Warning: 1 of 5 workers gave a trace; missing: {missing}\n" in done.stderr
+    assert f"Warning: received traces from 1 of 5 workers; missing: {missing}\n" in done.stderr
 
 
 def test_all_or_nothing_leaves_no_run(mixed: list[str], tmp_path: Path, run_tfperf: Run) -> None:
@@ -257,7 +257,7 @@ def test_a_server_that_answers_may_take_longer_to_send(capture: Capture) -> None
         assert asked.wait(60)
         process.send_signal(signal.SIGINT)
         done = ended(process)
-    assert (done.code, done.json["summary"]["reason"]) == (1, "idle"), "the reply came, and it is empty"
+    assert (done.code, done.json["summary"]["reason"]) == (1, "idle"), "the reply came, and empty"
 
 
 def test_on_each_returns_what_was_done_and_the_errors_and_leaves_the_rest_at_the_stop() -> None:
@@ -318,7 +318,7 @@ def test_ctrl_c_before_anybody_is_asked_leaves_nothing(
     monkeypatch.setattr(remote, "stop_on_signal", stopped)
     workers = ("--worker", "127.0.0.1:1", "--worker", "127.0.0.1:2")
     done = run_tfperf("capture", *workers, "--logdir", tmp_path / "logs")
-    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted; 0 of 2 workers gave a trace\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "received traces from interrupted; 0 of 2 workers\n")
     assert not (tmp_path / "logs").exists()
 
 

@@ -409,6 +409,6 @@ def test_a_run_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", " ", ".", "..", ".hidden", "a/b", "a\\b", "C:x", "a\nb", "a\0b", "x" * 201])
 def test_what_is_no_name_of_a_folder(name: str) -> None:
-    with pytest.raises(TfperfError, match=r"TFPERF_RUN '.*' cannot be the name of a folder; use letters") as caught:
+    with pytest.raises(TfperfError, match=r"TFPERF_RUN '.*' is not a valid folder name; use letters") as caught:
         check_run_name(name, "TFPERF_RUN")
     assert "\n" not in str(caught.value)

@@ -347,7 +347,7 @@ def test_a_signal_to_all_processes_ends_all_at_once(run: Runs) -> None:
     os.killpg(process.pid, signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, err
-    assert time.monotonic() - begin < 25, "it waits 30 s for a script that does not answer"
+    assert time.monotonic() - begin < 25, "it waits 30 s for a script that does not respond"
 
 
 def test_the_script_finds_the_modules_that_python_would_find(run: Runs) -> None:
@@ -368,7 +368,7 @@ def test_a_script_that_ends_before_its_time_is_not_called_idle(run: Runs) -> Non
     """Importing TensorFlow may take longer than the time that is waited after it."""
     code, _, err = run("import tensorflow as tf\nprint(tf.ones(2) + 1)")
     assert code == 1, err
-    assert "s after it had imported TensorFlow, before profiling started at 10 s; pass --after" in err
+    assert "s after importing TensorFlow, before profiling started at 10 s; pass --after" in err
 
 
 def test_a_script_that_fails_has_no_advice_but_its_own(run: Runs) -> None:
@@ -408,7 +408,7 @@ def test_a_report_that_cannot_be_written_in_the_end_goes_to_stdout(
     done, out, err = run(script, options=JSON)
     assert done == code
     assert json.loads(out)["summary"]["captured"] == captured
-    assert "report.json is a folder; name a file; the report follows here" in err
+    assert "report.json is a folder; pass a file; the report follows here" in err
 
 
 def test_steps_that_never_come_are_exit_code_1(run: Runs) -> None:

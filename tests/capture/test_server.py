@@ -129,7 +129,7 @@ def test_a_session_that_has_not_started_can_be_ended(job: ServingJob) -> None:
     call = job.profile(20, start_timestamp_ns=time.time_ns() + 20 * 10**9)
     job.wait_until("profiles(server)")
     job.terminate("test")
-    assert refusal(call) == ("CANCELLED", "the session was ended before it started")
+    assert refusal(call) == ("CANCELLED", "the session was stopped before it started")
 
 
 def test_a_client_that_goes_away_frees_the_session(job: ServingJob) -> None:
@@ -241,7 +241,8 @@ def test_another_address_has_a_warning(job: ServingJob, errors: Path) -> None:
     job.do("other.stop()")
     assert f"To profile this job: tfperf capture --worker {socket.gethostname()}:{port}" in lines
     assert (
-        f"Warning: the profiler server listens on 0.0.0.0:{port}; everyone who can reach it can read this job." in lines
+        f"Warning: the profiler server listens on 0.0.0.0:{port}; anyone who can connect to it can read this job."
+        in lines
     )
 
 

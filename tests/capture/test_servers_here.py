@@ -79,7 +79,7 @@ def server(port: int) -> ServerHere:
 @pytest.mark.parametrize(
     ("ports", "code", "words"),
     [
-        ((), 1, "no profiler server of this user is on this machine; start one in the job: tfperf.serve()"),
+        ((), 1, "found no profiler server of yours on this machine; start one in the job: tfperf.serve()"),
         ((1, 2), 2, "choose one: --port 1 (python train.py (pid 12)), or --port 2 (python train.py (pid 12))"),
         ((1,), 1, "found python train.py (pid 12) on port 1\nError: nothing listens on localhost:1"),
     ],

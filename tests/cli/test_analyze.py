@@ -313,8 +313,8 @@ def test_filters_keep_ops_and_say_of_how_many(samples: Path, run_tfperf: Run) ->
 
 def test_a_job_without_a_device_has_no_sections_of_devices_for_people(samples: Path, run_tfperf: Run) -> None:
     """The JSON has them, each with a sentence; `-s idle` has it too."""
-    assert "Where the device waits" not in run_tfperf("analyze", samples / "input_bound", "--full").stdout
-    assert "Where the device waits" in run_tfperf("analyze", samples / "input_bound", "-s", "idle").stdout
+    assert "Device idle time" not in run_tfperf("analyze", samples / "input_bound", "--full").stdout
+    assert "Device idle time" in run_tfperf("analyze", samples / "input_bound", "-s", "idle").stdout
     found = document(run_tfperf("analyze", samples / "input_bound", "--format", "json"))
     assert found["sections"]["kernels"]["notes"]
 
@@ -372,7 +372,7 @@ def test_over_ssh_the_page_is_to_be_copied(
     monkeypatch.setenv("SSH_CONNECTION", "10.0.0.1 1 10.0.0.2 22")
     show_page(Path("report.html"))
     assert opened == []
-    said = "no browser can be opened from here (over ssh, or without a screen): copy report.html to your machine\n"
+    said = "cannot open a browser on this machine (no display, or an ssh session): copy report.html to your machine\n"
     assert capsys.readouterr().err == said
 
 

@@ -212,7 +212,7 @@ def test_a_report_that_cannot_be_written_in_the_end_is_printed(
         done = run_tfperf("capture", "--port", port, "--logdir", tmp_path / "logs", "-o", report)
     assert done.exit_code == 1
     assert json.loads(done.stdout)["summary"]["captured"] == 1
-    assert "report.json is a folder; name a file; the report follows here" in done.stderr
+    assert "report.json is a folder; pass a file; the report follows here" in done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals of Linux")

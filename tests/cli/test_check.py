@@ -56,13 +56,13 @@ def two_hosts(tmp_path: Path) -> Path:
 def test_exit_code_0_where_limits_hold(run_tfperf: Run, samples: Path) -> None:
     result = run_tfperf("check", samples / "input_fixed", *HOLDS)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert "The limit holds." in result.stdout
+    assert "The limit passed." in result.stdout
 
 
 def test_exit_code_3_where_a_limit_is_breached_for_a_reason_that_is_named(run_tfperf: Run, samples: Path) -> None:
     result = run_tfperf("check", samples / "input_bound", *HOLDS, "--max-step-time", "10s")
     assert (result.exit_code, result.stderr) == (3, "")
-    assert "BREACHED: max-input-bound 10%. 1 of 2 hold." in result.stdout
+    assert "BREACHED: max-input-bound 10%. 1 of 2 limits passed." in result.stdout
     assert "Map" in result.stdout.split("\nWhy\n")[1]
     assert max(map(len, result.stdout.splitlines())) <= 80
 
@@ -70,7 +70,7 @@ def test_exit_code_3_where_a_limit_is_breached_for_a_reason_that_is_named(run_tf
 def test_exit_code_1_without_steps(run_tfperf: Run, tmp_path: Path) -> None:
     result = run_tfperf("check", logdir_of(tmp_path, a=space(host(event("x", 0, 5)))), *HOLDS)
     assert result.exit_code == 1
-    assert "COULD NOT BE JUDGED: max-input-bound 10%. 0 of 1 hold." in result.stdout
+    assert "COULD NOT BE CHECKED: max-input-bound 10%. 0 of 1 limits passed." in result.stdout
 
 
 def test_exit_code_1_with_too_few_steps(run_tfperf: Run, two_hosts: Path) -> None:
@@ -90,10 +90,10 @@ def test_exit_code_1_where_the_newest_run_holds_no_profile(run_tfperf: Run, samp
     limit = ("check", logdir, "--max-input-bound", "50%")
     done = run_tfperf(*limit)
     assert done.exit_code == 1
-    assert f"the newest run holds no profile: {newer.name} (it is empty)" in done.stderr
+    assert f"the newest run holds no profile: {newer.name} (empty)" in done.stderr
     assert "to check it, name it with --run" in " ".join(done.stdout.split())
     assert run_tfperf(*limit, "--run", run.name).exit_code == run_tfperf(*limit[:1], run, *limit[2:]).exit_code == 0
-    assert f"{newer.name} (it is empty)" in run_tfperf("analyze", logdir, "--list").stdout
+    assert f"{newer.name} (empty)" in run_tfperf("analyze", logdir, "--list").stdout
     # What was newest becomes readable, also as users of TensorBoard store it.
     (trace,) = run.glob("*.xplane.pb")
     (newer / f"{trace.name}.gz").write_bytes(gzip.compress(trace.read_bytes()))
@@ -127,12 +127,12 @@ def test_a_profile_without_half_of_its_input_passes_no_limit_on_input(run_tfperf
     done = run_tfperf("check", logdir, *limits)
     assert done.exit_code == 1
     said = " ".join(done.stdout.split())
-    assert "COULD NOT BE JUDGED: max-input-bound 50%. 1 of 2 hold." in said
+    assert "COULD NOT BE CHECKED: max-input-bound 50%. 1 of 2 limits passed." in said
     assert "the profile may be incomplete or wrong" in said
     assert "or judge it all the same with --allow-doubt." in said
     done = run_tfperf("check", logdir, *limits, "--allow-doubt")
     assert done.exit_code == 0
-    assert "All 2 limits hold. Judged despite doubt: max-input-bound 50%." in " ".join(done.stdout.split())
+    assert "All 2 limits passed. Checked despite doubt: max-input-bound 50%." in " ".join(done.stdout.split())
     config = tmp_path / "tfperf.toml"
     config.write_text('[check]\nmax-input-bound = "50%"\nallow-doubt = true\n', encoding="utf-8")
     document = json.loads(run_tfperf("check", logdir, "--config", config, "--format", "json").stdout)
@@ -146,7 +146,7 @@ def test_a_doubtful_profile_is_judged_where_the_doubt_does_not_matter(run_tfperf
     marks = [event("train", 100 * number, 100, step_num=number) for number in range(5)]
     odd = (event("a:MatMul", 410, 20), event("b:MatMul", 420, 20))
     doubtful, sound = space(host(*marks, *odd)), space(host(*marks))
-    said = "events of host threads end inside another one (1 of 7)"
+    said = "host events partially overlap (1 of 7)"
     result = run_tfperf("check", logdir_of(tmp_path, a=doubtful), "--max-step-time", "1ms")
     assert result.exit_code == 0
     assert f"The profile may be incomplete or wrong: {said}." in " ".join(result.stdout.split())
@@ -206,7 +206,7 @@ def test_limits_on_columns(run_tfperf: Run, two_hosts: Path) -> None:
     assert run_tfperf("check", two_hosts, "--limit", "p95(steps.step_time_ms) <= 12ms").exit_code == 0
     result = run_tfperf("check", two_hosts, "--limit", "steps.step_time_ms < 12ms", "--limit", "step_time < 1s")
     assert result.exit_code == 3
-    assert "1 of 2 hold." in result.stdout
+    assert "1 of 2 limits passed." in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -236,9 +236,9 @@ def test_a_cause_explains_itself_to_every_reader(run_tfperf: Run, samples: Path)
     result = run_tfperf(*arguments, "--format", "json")
     assert result.exit_code == 3
     annotations = result.stderr.splitlines()[1:]
-    assert annotations[0].startswith("::error title=fail-on compilation is breached::The diagnosis names the cause")
+    assert annotations[0].startswith("::error title=fail-on compilation was breached::The diagnosis names the cause")
     assert "Compilation takes 96.2%25 of the step: train_step is traced in 10 of 10 calls." in annotations[0]
-    assert annotations[1].startswith("::warning title=max-cost launch_bound=10%25 could not be judged::no device")
+    assert annotations[1].startswith("::warning title=max-cost launch_bound=10%25 could not be checked::no device")
     unknown, named = ElementTree.parse("a.xml").getroot().iter("testcase")
     assert (named.get("name"), [child.tag for child in named]) == ("fail-on compilation", ["failure"])
     assert "Compilation takes 96.2% of the step" in str(named[0].text)
@@ -291,7 +291,7 @@ def test_no_such_kernel_is_a_pass_only_if_the_limit_says_so(run_tfperf: Run, tmp
     logdir, limit = logdir_of(tmp_path / "gpu", vm=space(host(*marks), gpu)), "sum(kernels.total_us[name~nccl]) < 500us"
     result = run_tfperf("check", logdir, "--limit", limit)
     assert result.exit_code == 1
-    reason = f"{limit} could not be judged: no such kernel ran; if that is fine, end the limit in: or none."
+    reason = f"{limit} could not be checked: no such kernel ran; to accept that, append `or none` to the limit."
     assert reason in " ".join(result.stdout.split())
     found = run_tfperf("check", logdir, "--limit", f"{limit} or none", "--format", "json")
     assert found.exit_code == 0
@@ -403,7 +403,7 @@ def test_junit_is_replaced_only_by_force(run_tfperf: Run, samples: Path) -> None
     arguments = ("check", samples / "input_fixed", *HOLDS, "--junit", "a.xml", "--github")
     result = run_tfperf(*arguments)
     assert (result.exit_code, Path("a.xml").read_text()) == (1, other)
-    assert "::error title=max-input-bound 10%25 could not be judged::a.xml exists; pass --force" in result.stderr
+    assert "::error title=max-input-bound 10%25 could not be checked::a.xml exists; pass --force" in result.stderr
     assert run_tfperf(*arguments, "--force").exit_code == 0
     assert list(case_in("a.xml")) == []
 
@@ -412,9 +412,9 @@ def test_github(run_tfperf: Run, samples: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     result = run_tfperf("check", samples / "input_bound", *HOLDS, "--github")
     assert result.exit_code == 3
-    assert result.stderr.startswith("::error title=max-input-bound 10%25 is breached::Input-bound is ")
+    assert result.stderr.startswith("::error title=max-input-bound 10%25 was breached::Input-bound is ")
     assert "::error" not in result.stdout
-    assert Path("summary.md").read_text().startswith("# tfperf check: a limit is breached\n")
+    assert Path("summary.md").read_text().startswith("# tfperf check: a limit was breached\n")
 
 
 def test_github_without_a_file_for_the_summary(run_tfperf: Run, samples: Path) -> None:
@@ -435,8 +435,8 @@ def test_github_says_that_there_is_no_trace(run_tfperf: Run, monkeypatch: pytest
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
     result = run_tfperf("check", "missing", *HOLDS, "--github")
     assert result.exit_code == 1
-    assert result.stderr.startswith("::error title=max-input-bound 10%25 could not be judged::")
-    assert "could not be judged" in Path("summary.md").read_text()
+    assert result.stderr.startswith("::error title=max-input-bound 10%25 could not be checked::")
+    assert "could not be checked" in Path("summary.md").read_text()
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")

@@ -18,7 +18,7 @@ from click.testing import Result
 def test_it_prints_a_table(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
     done = run_tfperf("doctor", "--logdir", tmp_path)
     assert done.exit_code == 0, done.output
-    assert "What can be profiled here" in done.output
+    assert "Profiling on this machine" in done.output
     assert "log folder" in done.output
     assert list(tmp_path.iterdir()) == []
 

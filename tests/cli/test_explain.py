@@ -27,7 +27,7 @@ def test_a_word_with_one_meaning(run_tfperf: Run) -> None:
     assert (result.exit_code, result.stdout) == (
         0,
         "output_copy (cause)\n"
-        "  results are copied to the host while nothing else goes on\n"
+        "  results are copied to the host, not overlapped with compute\n"
         "  where the number is from: category Output\n"
         "  limit: tfperf check --fail-on output_copy\n"
         "  see docs/diagnosis.md#the-causes\n",
@@ -91,7 +91,7 @@ def test_the_name_of_a_kind_lists_its_words(word: str, run_tfperf: Run) -> None:
     ("word", "message"),
     [
         ("inputbound", "'inputbound' is not a term that tfperf knows: did you mean Input-bound"),
-        ("qqqqqq", "'qqqqqq' is not a term that tfperf knows: tfperf explain lists what there is"),
+        ("qqqqqq", "'qqqqqq' is not a term that tfperf knows: tfperf explain lists all kinds of terms"),
         ("\x1b[31m", r"'\x1b[31m' is not a term that tfperf knows"),
         ("", "'' is not a term that tfperf knows"),
     ],

@@ -70,7 +70,11 @@ def test_a_file_is_replaced_only_with_force(logdir: Path, tmp_path: Path) -> Non
     ("arguments", "code", "message"),
     [
         (("-o", "-"), 2, "-o - has no suffix: pass --format html, svg, folded or speedscope"),
-        (("-o", "x.svg", "--by", "python", "--on", "device"), 2, "--by python is about host threads: omit --on device"),
+        (
+            ("-o", "x.svg", "--by", "python", "--on", "device"),
+            2,
+            "--by python applies only to host threads: omit --on device",
+        ),
         (("-o", "x.svg", "--value", "flops"), 1, "no op of this profile has known flops"),
         (("-o", "x.svg", "--on", "device"), 1, "no device recorded anything in this profile"),
     ],

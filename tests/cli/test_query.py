@@ -49,7 +49,7 @@ def test_programs_get_all_rows(logdir: Path) -> None:
 
 
 def test_top_cuts_and_says_so(logdir: Path) -> None:
-    assert "the first 1 row; --top left the others out" in run(logdir, BY_NAME, "--top", "1").stdout
+    assert "the first 1 row; --top omits the others" in run(logdir, BY_NAME, "--top", "1").stdout
     assert "left the others out" not in run(logdir, BY_NAME, "--top", "2").stdout
 
 

@@ -182,7 +182,7 @@ def test_thread_mode_is_for_jobs_that_suffer_from_launching(run_tfperf: Run) -> 
 def test_a_check_says_which_steps_it_judged(run_tfperf: Run) -> None:
     path = TRACES / "steps_tf221" / "val"
     train = run_tfperf("check", path, "--max-input-bound", "99%")
-    assert re.search(r"train step", train.stdout)
+    assert re.search(r"training step", train.stdout)
     other = run_tfperf("check", path, "--max-input-bound", "50%", "--by-kind", "eval")
     assert other.exit_code == 3
     assert "eval step" in other.stdout

@@ -107,14 +107,14 @@ WRONG = [
     (("--show-name-regexes", "(a"), "show_name_regexes: '(a' is not a regular expression"),
     (("--hide-name-regexes", "(?=a)"), "hide_name_regexes: '(?=a)' is not a regular expression"),
     (("-o", "pprof=x.pb.gz"), "the scope view has no pprof: use code"),
-    (("-o", "timeline"), "output 'timeline' names no file: write timeline=FILE"),
+    (("-o", "timeline"), "output 'timeline' has no file: use timeline=FILE"),
     (("-o", "chrome:outfile=x"), "output 'chrome:outfile=x' is unknown: write stdout, none, or file, timeline"),
     (("-c", "graph.pb"), "graph.pb is not JSON"),
     (("-c", "none.json"), "cannot open none.json: No such file or directory"),
     (("--run-meta", "none_*.pb"), "no file matches 'none_*.pb'"),
-    (("--run-meta", "30=graph.pb"), "graph.pb is a graph of TensorFlow (GraphDef), not a RunMetadata"),
-    (("--profile", "graph.pb"), "--profile holds all of a model: leave --graph out"),
-    (("--step", "-2"), "step -2 does not exist: give the number of a recorded step, or -1 for their mean"),
+    (("--run-meta", "30=graph.pb"), "graph.pb is a TensorFlow graph (GraphDef), not a RunMetadata"),
+    (("--profile", "graph.pb"), "--profile includes everything: omit --graph"),
+    (("--step", "-2"), "step -2 does not exist: use the number of a recorded step, or -1 for their mean"),
 ]
 
 
@@ -194,7 +194,7 @@ def test_values_of_variables_come_from_the_checkpoint(run_tfperf: Run) -> None:
     assert values["total_rows"] == 6
     assert all(row["min"] <= row["mean"] <= row["max"] for row in values["rows"])
     result = run_tfperf("tfprof", "scope", "--graph", collected / "graph.pb", "--select", "tensor_value")
-    assert result.stderr == "Error: tensor_value needs the values of variables: give them with --checkpoint\n"
+    assert result.stderr == "Error: tensor_value requires the values of variables: pass --checkpoint\n"
 
 
 def test_the_first_line_names_the_row_with_the_most_of_what_is_shown(files: Path, run_tfperf: Run) -> None:
@@ -237,7 +237,7 @@ def test_a_graph_alone_has_parameters_and_no_times(files: Path, run_tfperf: Run)
     assert "16" in shown
     assert "time" not in shown.split("Scopes and nodes")[1]
     result = run_tfperf("tfprof", "scope", "--graph", "graph.pb", "--select", "micros")
-    assert "no step was recorded, so there are no times" in result.stdout
+    assert "no steps were recorded, so times are unknown" in result.stdout
     assert "no graph: give one with --graph" in run_tfperf("tfprof", "scope").stderr
 
 

@@ -57,7 +57,7 @@ def noisy_job(step_us: float, steps: int = 40) -> bytes:
 
 
 def two_kinds_job(train_wait_us: float = 10.0, eval_wait_us: float = 70.0) -> bytes:
-    """Five train steps, told by their gradient ops, then four eval steps; each takes 100 us and waits for input."""
+    """Five training steps, told by their gradient ops, then four eval steps; each takes 100 us and waits for input."""
     events: list[Event] = []
     for number in range(9):
         start_us, is_train = 100.0 * number, number < 5

@@ -105,10 +105,10 @@ def test_a_breach_shows_the_cause_and_its_first_action(tmp_path: Path) -> None:
     named, costly = outcome.judged
     assert named.evidence == costly.evidence
     (finding,) = named.evidence
-    assert finding.text == "Waiting for tf.data takes 40.0% of the step: the stage waited for is Map."
+    assert finding.text == "Waiting for input takes 40.0% of the step: the stage waited for is Map."
     assert finding.action
     assert sentence(named) == "The diagnosis names the cause input_wait."
-    assert sentence(costly) == "Cost of input_wait is 40.0%; at most 1.0% is allowed."
+    assert sentence(costly) == "Cost of input_wait is 40.0%; the limit is at most 1.0%."
     text = render(check_report(outcome), "table")
     assert text.count("the stage waited for is Map") == 1, "what explains both is said once"
     assert max(map(len, text.splitlines())) <= 80
@@ -117,16 +117,16 @@ def test_a_breach_shows_the_cause_and_its_first_action(tmp_path: Path) -> None:
 def test_a_limit_that_a_cause_is_named_can_be_breached_too(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, a=compiling_job(0))
     (judged,) = check(analysis, CheckConfig(limits=(read_limit("cause[compilation] >= 1"),))).judged
-    assert (judged.status, sentence(judged)) == ("breach", "The diagnosis does not name the cause compilation.")
+    assert (judged.status, sentence(judged)) == ("breach", "The diagnosis does not report the cause compilation.")
     (row,) = check_report(Outcome(judged=(judged,))).sections[0].tables[0].data["measured_text"]
-    assert row == "not named"
+    assert row == "not reported"
 
 
 def test_an_absent_cause_says_what_absent_means(tmp_path: Path) -> None:
     """Graphs are built for 1 % of the step, which is no cause."""
     judged = judged_by(analysis_of(tmp_path, a=compiling_job(1)), "max-cost", "compilation=5%")
     assert (judged.status, judged.measured) == ("pass", 0.0)
-    assert judged.why == "not named: it takes less than 2% of the step or the wall time, over 5 train steps."
+    assert judged.why == "not reported: it takes less than 2% of the step or the wall time, over 5 training steps."
 
 
 @pytest.mark.parametrize("code", NEEDS)
@@ -197,7 +197,7 @@ def test_the_low_end_of_the_cost_of_input_counts(tmp_path: Path) -> None:
         limit = named_limit("max-input-cost", bound)
         measurement = measure(limit, judged)
         assert measurement.status(limit) == status
-        assert measurement.why == "the low end of 20.0 to 60.0%, over 5 train steps"
+        assert measurement.why == "the low end of 20.0 to 60.0%, over 5 training steps"
 
 
 # --- which steps ---
@@ -208,10 +208,10 @@ def test_causes_are_those_of_the_kind_that_is_judged(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, a=two_kinds_job(train_wait_us=1))
     train = judged_by(analysis, "max-cost", "input_wait=10%")
     assert (train.status, train.measured) == ("pass", 0.0)
-    assert train.why.endswith("over 5 train steps; 4 eval steps are not judged: --by-kind eval.")
+    assert train.why.endswith("over 5 training steps; 4 eval steps are not judged: --by-kind eval.")
     evaluation = outcome_of(analysis, ("fail-on", "input_wait"), ("max-cost", "input_wait=10%"), by_kind="eval")
     assert [(each.status, each.measured) for each in evaluation.judged] == [("breach", 1.0), ("breach", 70.0)]
-    assert evaluation.judged[0].evidence[0].text.startswith("eval steps: Waiting for tf.data takes 70.0% of the step")
+    assert evaluation.judged[0].evidence[0].text.startswith("eval steps: Waiting for input takes 70.0% of the step")
     assert judged_by(analysis, "max-input-cost", "60%", by_kind="eval").status == "breach"
 
 
@@ -260,7 +260,7 @@ def test_several_hosts_are_judged_together_and_the_pace_setter_is_named(tmp_path
     analysis = analysis_of(tmp_path, a=waiting, b=slow)
     judged = judged_by(analysis, "max-cost", "input_wait=10%")
     assert (judged.status, judged.measured, judged.host) == ("breach", 80.0, "b")
-    assert judged.evidence[0].text.startswith("Waiting for tf.data takes 80.0% of the step")
+    assert judged.evidence[0].text.startswith("Waiting for input takes 80.0% of the step")
     assert fails_on(analysis, "straggler") == "pass", "what makes it slow has a name"
 
 

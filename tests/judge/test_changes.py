@@ -153,7 +153,7 @@ def test_like_runs_differ_in_nothing() -> None:
         (run_of(hosts=[host_of()] * 2), run_of(), ("Hosts", "2", "1")),
         (run_of(), run_of(attribution="tensorflow"), ("Attribution", "corrected", "tensorflow")),
         (run_of(), run_of(step_kind="eval"), ("Kind of step", "train", "eval")),
-        (run_of(), run_of(step_source="tf.function calls"), ("Steps found by", "markers", "tf.function calls")),
+        (run_of(), run_of(step_source="tf.function calls"), ("Step detection", "markers", "tf.function calls")),
         (run_of(), run_of(batches_per_step=4), ("Batches per step", "1", "4")),
         (run_of(), run_of(skip_first=3), ("First steps skipped", "0", "3")),
         (run_of(batch_size=1024), run_of(batch_size=2048), ("Batch size", "1,024", "2,048")),
@@ -179,7 +179,7 @@ def test_what_makes_the_ratio_misleading_is_unfair(
         ),
         (run_of(STEADY), run_of(STEADY[:25]), ("Whole steps", "50", "25")),
         (run_of(STEADY[:12]), run_of(STEADY[:9]), ("Whole steps", "12", "9")),
-        (run_of(), run_of(step_confidence="low"), ("Confidence in steps", "high", "low")),
+        (run_of(), run_of(step_confidence="low"), ("Confidence of step detection", "high", "low")),
         (run_of(tfperf_version="0.1"), run_of(tfperf_version="0.2"), ("tfperf", "0.1", "0.2")),
         (run_of(step_kind="step"), run_of(), ("Kind of step", "step", "train")),
         (run_of(tensorflow_version="2.20"), run_of(tensorflow_version="2.21"), ("TensorFlow", "2.20", "2.21")),
@@ -217,7 +217,10 @@ def test_without_steps_there_is_nothing_to_say_about_them() -> None:
 def test_unfair_things_come_first_and_long_lists_are_cut() -> None:
     models = [host_of(name=str(n), device_model=f"model {n}") for n in range(5)]
     rows = shown(run_of(hosts=models, step_confidence="low"), run_of(hosts=[host_of(device_model="T4")] * 5))
-    assert [(what, unfair) for what, *_, unfair in rows] == [("Device model", True), ("Confidence in steps", False)]
+    assert [(what, unfair) for what, *_, unfair in rows] == [
+        ("Device model", True),
+        ("Confidence of step detection", False),
+    ]
     assert rows[0][1] == "model 0, model 1, model 2 and 2 more"
 
 

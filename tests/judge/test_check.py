@@ -93,7 +93,7 @@ def test_an_outcome_holds_what_was_judged_and_of_which_profile(tmp_path: Path) -
     assert [judged.limit for judged in outcome.judged] == list(limits)
     assert (outcome.run, outcome.hosts, outcome.step_count) == ("2026_01_01_00_00_00", ("a",), 5)
     assert outcome.folder.endswith("2026_01_01_00_00_00")
-    assert outcome.judged[0].why == "over 5 train steps."
+    assert outcome.judged[0].why == "over 5 training steps."
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,7 @@ def half_fetched_job() -> bytes:
     return space(host(*steps, *(event("IteratorGetNextOp::DoCompute", 100 * number, 30) for number in range(5))))
 
 
-STOPS = (
-    "no call of tf.data is in the last 5 of 10 steps, and one in each of the others: data of some thread may be missing"
-)
+STOPS = "the last 5 of 10 steps have no tf.data call, and all other steps have one: events of a thread may be missing"
 
 
 def test_a_doubt_that_touches_a_figure_leaves_its_limit_unknown(tmp_path: Path) -> None:
@@ -172,7 +170,7 @@ def test_a_doubt_that_touches_a_figure_leaves_its_limit_unknown(tmp_path: Path) 
         judged = judged_by(analysis, limit)
         assert (judged.status, judged.measured, judged.doubt) == ("unknown", None, "")
         assert judged.why == (
-            f"the profile may be incomplete or wrong: {STOPS}; capture it again, and copy the whole file, or judge it "
+            f"the profile may be incomplete or wrong: {STOPS}; capture it again and copy the complete file, or judge it "
             "all the same with --allow-doubt."
         )
     for limit in ("input_cost <= 20%", "cause[input_wait] <= 0", "steps.input_ms < 1s"):
@@ -183,7 +181,7 @@ def test_a_doubt_that_does_not_touch_a_figure_is_a_note(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, a=half_fetched_job())
     outcome = outcome_of(analysis, "step_time <= 1ms")
     assert (outcome.exit_code, outcome.judged[0].doubt) == (0, "")
-    assert outcome.notes == (f"The profile may be incomplete or wrong: {STOPS}. No limit here rests on that.",)
+    assert outcome.notes == (f"The profile may be incomplete or wrong: {STOPS}. No limit depends on it.",)
     both = outcome_of(analysis, "step_time <= 1ms", "input_bound <= 20%")
     assert ([judged.status for judged in both.judged], both.notes) == (["pass", "unknown"], ())
 
@@ -249,8 +247,8 @@ def test_a_step_time_says_which_steps_it_is_of(tmp_path: Path) -> None:
     """The first of five steps is slow, so four count."""
     outcome = outcome_of(analysis_of(tmp_path, a=bare_job(1000, 100, 100, 100, 100)), "step_time < 1s")
     (judged,) = outcome.judged
-    assert judged.why == "mean of 4 of 5 train steps; omitted: 1 slow first."
-    assert outcome.notes == ("Step time: mean of 4 of 5 train steps; omitted: 1 slow first.",)
+    assert judged.why == "mean of 4 of 5 training steps; omitted: 1 slow first."
+    assert outcome.notes == ("Step time: mean of 4 of 5 training steps; omitted: 1 slow first.",)
 
 
 # --- several hosts ---
@@ -282,7 +280,7 @@ def test_a_breach_on_one_host_counts_whatever_is_unknown_on_others(tmp_path: Pat
     assert (breach.status, breach.host, breach.measured) == ("breach", "b", 30.0)
     unknown = judged_by(analysis, "input_bound <= 35%")
     assert unknown.status == "unknown"
-    assert unknown.why.endswith("; 1 other host cannot be judged either.")
+    assert unknown.why.endswith("; 1 other host cannot be checked either.")
 
 
 def test_skew_is_judged_once_for_all_hosts(tmp_path: Path) -> None:
@@ -290,7 +288,7 @@ def test_skew_is_judged_once_for_all_hosts(tmp_path: Path) -> None:
     judged = judged_by(analysis, "skew <= 25%")
     assert (judged.status, judged.host) == ("breach", "b")
     assert judged.measured == pytest.approx(30.0)
-    assert judged.why == "its steps take 0.130 ms, the median of 3 hosts is 0.100 ms."
+    assert judged.why == "its steps take 0.130 ms; the median of 3 hosts is 0.100 ms."
     assert judged_by(analysis, "skew <= 31%").status == "pass"
 
 
@@ -515,23 +513,23 @@ def test_without_a_kind_the_gate_says_what_it_leaves_out(tmp_path: Path) -> None
     outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%")
     (judged,) = outcome.judged
     assert (judged.status, judged.measured) == ("pass", 10.0)
-    assert judged.why == "over 5 train steps; 4 eval steps are not judged: --by-kind eval."
+    assert judged.why == "over 5 training steps; 4 eval steps are not judged: --by-kind eval."
     assert (outcome.step_count, outcome.step_kind, outcome.other_kinds) == (5, "train", {"eval": 4})
-    assert outcome.notes[0] == "Figures are over train steps; 4 eval steps are not judged: --by-kind eval."
+    assert outcome.notes[0] == "Figures are over training steps; 4 eval steps are not judged: --by-kind eval."
 
 
 def test_the_steps_that_are_left_have_no_kind_if_all_are_skipped(tmp_path: Path) -> None:
     outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%", skip_first=100)
-    assert outcome.notes[0].startswith("Figures are over steps; 5 train steps and 4 eval steps are not judged")
+    assert outcome.notes[0].startswith("Figures are over steps; 5 training steps and 4 eval steps are not judged")
 
 
 def test_a_kind_is_judged_in_place_of_the_main_one(tmp_path: Path) -> None:
     outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%", by_kind="eval")
     (judged,) = outcome.judged
     assert (judged.status, judged.measured) == ("breach", 70.0)
-    assert judged.why == "over 4 eval steps; 5 train steps are not judged: --by-kind train."
+    assert judged.why == "over 4 eval steps; 5 training steps are not judged: --by-kind train."
     assert (outcome.step_count, outcome.step_kind, outcome.other_kinds) == (4, "eval", {"train": 5})
-    assert outcome.notes[0].startswith("Limits on steps are over eval steps; 5 train steps")
+    assert outcome.notes[0].startswith("Limits on steps are over eval steps; 5 training steps")
 
 
 @pytest.mark.parametrize(
@@ -555,7 +553,7 @@ def test_a_column_that_cannot_be_cut_to_a_kind_is_unknown(tmp_path: Path) -> Non
     tape = [event("gradient_tape/x:MatMul", 100 * n + 50, 10) for n in range(5)]
     analysis = analysis_of(tmp_path, a=space(host(*marks, *tape), gpu))
     (judged,) = outcome_of(analysis, "max(idle_devices.gaps) <= 99", by_kind="eval").judged
-    assert (judged.status, judged.why) == ("unknown", "idle_devices.gaps also counts steps that are not judged.")
+    assert (judged.status, judged.why) == ("unknown", "idle_devices.gaps also includes steps that are not checked.")
 
 
 def test_limits_on_tables_alone_need_no_note(tmp_path: Path) -> None:
@@ -580,7 +578,7 @@ def test_a_kind_that_no_step_is_of_names_those_that_there_are(tmp_path: Path) ->
     with pytest.raises(TfperfError) as error:
         outcome_of(analysis, "input_bound <= 50%", by_kind="evaluation")
     expected = (
-        "no step is of the kind 'evaluation' that --by-kind asks for; the kinds are: train (5 steps), eval (4 steps)"
+        "the profile has no steps of kind 'evaluation' (--by-kind); the kinds are: train (5 steps), eval (4 steps)"
     )
     assert str(error.value) == expected
 
@@ -597,7 +595,7 @@ def test_a_host_without_steps_of_the_kind_is_unknown(tmp_path: Path) -> None:
 
 
 def test_a_baseline_is_of_one_kind(tmp_path: Path) -> None:
-    """That of train steps says nothing about eval steps."""
+    """That of training steps says nothing about eval steps."""
     analysis, baseline = analysis_of(tmp_path, a=two_kinds_job()), tmp_path / "baseline.json"
     baseline.write_text(baseline_text(summarize_run(analysis, "run")))
     (judged,) = outcome_of(analysis, baseline=(baseline,), by_kind="eval").judged
@@ -704,8 +702,8 @@ def test_a_breach_below_the_threshold_of_advice_says_what_input_takes(tmp_path: 
     (finding,) = evidence(tmp_path, "input_bound <= 0.5%", pipeline_job(wait_us=10))
     assert finding.code == "input_share"
     # What is copied to a device that is not in the profile is unknown.
-    assert finding.text == "Waiting for tf.data takes 1.0% of the step time."
-    assert finding.action == "see what each stage takes: tfperf analyze -s tfdata"
+    assert finding.text == "Waiting for input takes 1.0% of step time."
+    assert finding.action == "show the time of each stage: tfperf analyze -s tfdata"
 
 
 # --- functions ---
@@ -722,14 +720,14 @@ def traced_calls(*names: str) -> bytes:
 
 def test_a_breach_of_retraces_names_the_functions(tmp_path: Path) -> None:
     (finding, *_) = evidence(tmp_path, "retraces <= 0", traced_calls("train_step", "train_step", "train_step"))
-    assert finding.text == "Traced again in the capture: train_step (2 times)."
+    assert finding.text == "Retraced in the capture: train_step (2 times)."
     assert "input_signature" in finding.action
 
 
 def test_only_the_functions_traced_most_are_named(tmp_path: Path) -> None:
     names = [name for number, name in enumerate("abcde") for _ in range(6 - number)]
     (finding, *_) = evidence(tmp_path, "retraces <= 0", traced_calls(*names))
-    assert finding.text == "Traced again in the capture: a (5 times), b (5 times), c (4 times) and 2 more."
+    assert finding.text == "Retraced in the capture: a (5 times), b (5 times), c (4 times) and 2 more."
 
 
 def test_names_from_the_trace_are_cut(tmp_path: Path) -> None:
@@ -777,7 +775,7 @@ def test_a_breach_of_memory_names_the_largest_part_of_the_peak(tmp_path: Path) -
     )
     findings = evidence(tmp_path, "memory < 1kB", space(host(held)))
     largest = next(finding for finding in findings if finding.code == "memory_largest")
-    assert largest.text == "The largest part of the peak is dense/MatMul: 3.07 kB, 75.0%."
+    assert largest.text == "Largest part of the peak: dense/MatMul, 3.07 kB, 75.0%."
     assert largest.action
 
 

@@ -72,8 +72,8 @@ def test_nothing_is_annotated_where_all_limits_hold() -> None:
 
 def test_a_breach_is_an_error_with_both_numbers_and_advice() -> None:
     assert annotation_text(outcome(PASS, BREACH)) == (
-        "::error title=max-input-bound 10%25 is breached::"
-        "Input-bound is 63.4%25; at most 10.0%25 is allowed.%0A"
+        "::error title=max-input-bound 10%25 was breached::"
+        "Input-bound is 63.4%25; the limit is at most 10.0%25.%0A"
         "Steps wait 60%25 of their time for tf.data, in Map.%0ATry: use AUTOTUNE: it is free"
     )
 
@@ -81,13 +81,13 @@ def test_a_breach_is_an_error_with_both_numbers_and_advice() -> None:
 def test_an_annotation_has_the_first_evidence_only() -> None:
     several = (Finding("first", "problem", "First."), Finding("second", "problem", "Second.", "do more"))
     _, _, message = parsed(annotation_text(outcome(replace(BREACH, evidence=several))))
-    assert message == "Input-bound is 63.4%; at most 10.0% is allowed.\nFirst."
+    assert message == "Input-bound is 63.4%; the limit is at most 10.0%.\nFirst."
 
 
 def test_an_unknown_limit_is_an_error_unless_another_is_breached() -> None:
     assert parsed(annotation_text(outcome(UNKNOWN))) == (
         "error",
-        "max-step-time 50ms could not be judged",
+        "max-step-time 50ms could not be checked",
         "no steps: profile longer",
     )
     beside_a_breach = annotation_text(outcome(UNKNOWN, BREACH)).splitlines()[1]
@@ -96,7 +96,7 @@ def test_an_unknown_limit_is_an_error_unless_another_is_breached() -> None:
 
 def test_what_was_judged_despite_doubt_is_a_warning() -> None:
     commands = annotation_text(outcome(replace(PASS, doubt="some events are missing"))).splitlines()
-    said = "max-step-time 50ms was judged despite doubt"
+    said = "max-step-time 50ms was checked despite doubt"
     assert list(map(parsed, commands)) == [("warning", said, "some events are missing")]
 
 
@@ -113,10 +113,10 @@ def test_hostile_names_stay_inside_their_command() -> None:
 
 
 def test_the_summary_starts_with_the_verdict() -> None:
-    assert summary_text(outcome(PASS)).startswith("# tfperf check: all limits hold\n\n")
-    assert summary_text(outcome(UNKNOWN)).startswith("# tfperf check: could not be judged\n\n")
+    assert summary_text(outcome(PASS)).startswith("# tfperf check: all limits passed\n\n")
+    assert summary_text(outcome(UNKNOWN)).startswith("# tfperf check: could not be checked\n\n")
     text = summary_text(outcome(BREACH, PASS))
-    assert text.startswith("# tfperf check: a limit is breached\n\n")
+    assert text.startswith("# tfperf check: a limit was breached\n\n")
     assert "| max-input-bound 10%" in text
     assert "in Map." in text
 
@@ -190,7 +190,10 @@ def test_each_limit_is_a_test_case() -> None:
 def test_a_failure_has_both_numbers_and_the_evidence() -> None:
     on_host = replace(BREACH, host="b", why="of 12 steps")
     (failure,) = suite_of(junit_text(outcome(on_host))).iter("failure")
-    assert failure.attrib == {"type": "breach", "message": "Input-bound is 63.4% on host b; at most 10.0% is allowed."}
+    assert failure.attrib == {
+        "type": "breach",
+        "message": "Input-bound is 63.4% on host b; the limit is at most 10.0%.",
+    }
     assert failure.text == (
         "limit: max-input-bound 10% (command line)\nof 12 steps\n"
         "Steps wait 60% of their time for tf.data, in Map.\ntry: use AUTOTUNE: it is free"
@@ -199,7 +202,7 @@ def test_a_failure_has_both_numbers_and_the_evidence() -> None:
 
 def test_an_error_says_what_is_missing() -> None:
     (error,) = suite_of(junit_text(outcome(UNKNOWN))).iter("error")
-    assert error.get("message") == "max-step-time 50ms could not be judged: no steps: profile longer"
+    assert error.get("message") == "max-step-time 50ms could not be checked: no steps: profile longer"
     assert error.text == "limit: max-step-time 50ms (tfperf.toml)"
 
 
@@ -209,21 +212,21 @@ def test_a_test_case_says_that_it_was_judged_despite_doubt() -> None:
     assert case is not None
     assert case.findtext("system-out") == "judged despite doubt: some events are missing"
     assert verdict is not None
-    assert verdict.get("value") == "The limit holds. Judged despite doubt: max-step-time 50ms."
+    assert verdict.get("value") == "The limit passed. Checked despite doubt: max-step-time 50ms."
 
 
 def test_the_profile_and_the_verdict_are_properties() -> None:
     suite = suite_of(junit_text(outcome(PASS, hosts=("a", "b"))))
     properties = {element.get("name"): element.get("value") for element in suite.iter("property")}
-    assert properties == {"run": "run", "folder": "/logs", "hosts": "a, b", "verdict": "The limit holds."}
+    assert properties == {"run": "run", "folder": "/logs", "hosts": "a, b", "verdict": "The limit passed."}
 
 
 def test_without_a_trace_every_limit_is_an_error() -> None:
     suite = suite_of(junit_text(not_judged([INPUT, STEP], "logs/ does not exist")))
     assert (suite.get("tests"), suite.get("errors"), suite.get("failures")) == ("2", "2", "0")
     assert [error.get("message") for error in suite.iter("error")] == [
-        "max-input-bound 10% could not be judged: logs/ does not exist",
-        "max-step-time 50ms could not be judged: logs/ does not exist",
+        "max-input-bound 10% could not be checked: logs/ does not exist",
+        "max-step-time 50ms could not be checked: logs/ does not exist",
     ]
 
 

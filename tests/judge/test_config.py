@@ -83,14 +83,14 @@ def test_a_file_without_limits_sets_nothing(tmp_path: Path) -> None:
         ('max-input-bond = "10%"', "check has no key 'max-input-bond': did you mean max-input-bound"),
         ('max-input-bound = "0.1"', "check.max-input-bound: '0.1' may mean 10% or 0.1%"),
         ("max-input-bound = 0.1", "'0.1' may mean 10% or 0.1%"),
-        ("max-input-bound = true", 'check.max-input-bound: it must be text such as "10%"'),
+        ("max-input-bound = true", 'check.max-input-bound: must be text, for example "10%"'),
         ("max-input-bound = []", "it must be text"),
         ("max-input-bound = nan", "'nan' is not a number"),
         ("max-step-time = 50", "'50' has no unit: write 50ms"),
         ("max-retraces = -1", "is negative"),
-        ('max-retraces = ["1"]', 'check.max-retraces: it must be text such as "3"'),
+        ('max-retraces = ["1"]', 'check.max-retraces: must be text, for example "3"'),
         ('fail-on = ["compilation", "warmup"]', "check.fail-on: there is no cause 'warmup': did you mean warm_up?"),
-        ("fail-on = 3", 'check.fail-on: it must be text such as "compilation", or a list of such texts'),
+        ("fail-on = 3", 'check.fail-on: must be text, for example "compilation", or a list of texts'),
         ("fail-on = [3]", "or a list of such texts"),
         ('max-cost = {compilation = "10%"}', 'it must be text such as "compilation=10%", or a list'),
         ('max-cost = "compilation"', "check.max-cost: compilation has no bound: write compilation=10%"),
@@ -104,7 +104,7 @@ def test_a_file_without_limits_sets_nothing(tmp_path: Path) -> None:
         ("min-steps = 0", "check.min-steps: it must be an integer from 1 to"),
         ('stat = "average"', "check.stat: it must be one of mean, median, p95"),
         ("stat = []", "one of mean"),
-        ("by-kind = 3", 'check.by-kind: it must be a kind of steps, such as "train" or "eval"'),
+        ("by-kind = 3", 'check.by-kind: it must be a kind of step, for example "train" or "eval"'),
         ('allow-doubt = "yes"', "check.allow-doubt: it must be true or false"),
         ('by-kind = ""', "it must be a kind of steps"),
         ("baseline = 3", "check.baseline: it must be the path of a file"),
@@ -144,7 +144,7 @@ def test_limits_in_the_wrong_table_are_an_error(tmp_path: Path, name: str, text:
 
 
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no\.toml: there is no such file"):
+    with pytest.raises(ConfigError, match=r"no\.toml does not exist"):
         read_config(tmp_path / "no.toml")
     with pytest.raises(TfperfError, match="it cannot be read: Is a directory; check its permissions") as raised:
         read_config(tmp_path)

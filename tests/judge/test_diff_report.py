@@ -86,7 +86,7 @@ def test_steps_are_counted_before_a_long_list_is_cut() -> None:
 def test_whether_a_run_is_input_bound_may_be_unknown() -> None:
     unseen = host_of(input_percent=None, input_class="unknown")
     assert texts(diff_report([run_of(), run_of(hosts=[unseen])]), "diff_input") == [
-        "Before: highly input-bound (50.0% of the step time). After: unknown whether input-bound."
+        "Before: highly input-bound (50.0% of the step time). After: input-bound unknown."
     ]
 
 
@@ -99,7 +99,7 @@ def test_the_category_that_changed_most_and_its_stage_are_named(tmp_path: Path) 
     after = summarized(tmp_path, "after", a=job(wait=400, step=900))
     report = diff_report([before, after])
     assert texts(report, "diff_explained") == [
-        "Input changed most: 0.100 -> 0.400 ms per step (100.0% of the change); of the tf.data stages, waiting for "
+        "Largest change: Input, 0.100 -> 0.400 ms per step (100.0% of the change); of the tf.data stages, waiting for "
         "Map changed most, 0.067 -> 0.267 ms."
     ]
     changes = {row["category"]: row for row in rows(report, "category_changes")}
@@ -115,7 +115,7 @@ def test_shares_of_a_change_that_is_not_clear_are_omitted() -> None:
     report = diff_report([run_of(), slower(1.001)])
     assert {row["change_percent"] for row in rows(report, "category_changes")} == {None}
     assert texts(report, "diff_explained") == []
-    assert "The step time has no clear change, so shares of the change are omitted." in notes(report)
+    assert "Shares of the change are omitted, because the step time has no clear change." in notes(report)
 
 
 def test_nothing_is_ever_minus_zero(tmp_path: Path) -> None:
@@ -163,12 +163,12 @@ def test_step_times_by_hand() -> None:
 def test_a_cut_list_is_said() -> None:
     cut, whole = ranking_of(("a", 1.0), cut=4), ranking_of(("b", 1.0))
     report = diff_report([run_of(rankings={"kernels": cut}), slower(rankings={"kernels": whole})])
-    assert table(report, "kernels_changes").note == "Of run, only the 1 largest of 5 were kept."
+    assert table(report, "kernels_changes").note == "run has only the largest 1 of 5 rows."
 
 
 def test_what_one_run_does_not_show_is_said() -> None:
     report = diff_report([run_of(), slower(rankings={"kernels": ranking_of(("gemm", 1.0))})])
-    assert "Kernels: none in the profile of run, so nothing is compared." in notes(report)
+    assert "Kernels: not compared, because the profile of run has none." in notes(report)
 
 
 # --- is it fair ---
@@ -187,7 +187,10 @@ def test_what_makes_it_unfair_is_a_problem() -> None:
 
 def test_unknown_batch_sizes_are_said() -> None:
     report = diff_report([run_of(batch_size=None), slower()])
-    assert "Batch sizes are not compared: not every run shows its own (tfperf analyze -s batch)." in notes(report)
+    assert (
+        "Batch sizes are not compared, because not every run shows its batch size (tfperf analyze -s batch)."
+        in notes(report)
+    )
 
 
 # --- per example ---
@@ -268,7 +271,7 @@ def test_a_trend_compares_each_run_with_the_first() -> None:
     assert [row["comparable"] for row in trend] == [None, False, True, True]
     assert report.summary["change"] == "slower"
     assert texts(report, "diff_unfair")[0].startswith("two: Not a fair comparison: batch size 8 -> 4")
-    assert "Everything below compares one with after." in report.sections[0].notes
+    assert "All sections below compare one with after." in report.sections[0].notes
 
 
 # --- as people and programs see it ---
@@ -364,7 +367,7 @@ def test_runs_that_do_not_differ_take_one_line(samples: Path) -> None:
     ]
     assert " ".join(sentence.split()) == (
         "i No clear change: mean step time 19.4 -> 19.4 ms, ratio 1.000 (90% interval 0.957 to 1.046), "
-        "from 19 and 19 steps. Nothing else changed by 1% of a step."
+        "from 19 and 19 steps. No other change reaches 1% of a step."
     )
     assert (
         len(json.loads(render(diff(path, path), "json"))["sections"]["ops"]["tables"]["host_ops_changes"]["rows"]) > 9
@@ -397,7 +400,7 @@ def test_kernels_have_the_names_of_their_functions_and_the_whole_beside_them() -
     text = render(report, "table")
     assert "wgrad_alg0_engine (1)" in text
     assert "cudnn::cnn" not in text
-    assert "for whole names see kernel_name in --format csv" in " ".join(text.split())
+    assert "for full names see kernel_name in --format csv" in " ".join(text.split())
 
 
 def test_a_stage_is_named_only_if_it_explains_the_change() -> None:
@@ -455,7 +458,7 @@ def test_the_report_holds_the_ratio(tmp_path: Path) -> None:
 
 
 def test_one_run_is_nothing_to_compare() -> None:
-    with pytest.raises(tfperf.TfperfError, match="a comparison needs two or more runs"):
+    with pytest.raises(tfperf.TfperfError, match="a comparison requires at least two runs"):
         diff(run_of())
 
 

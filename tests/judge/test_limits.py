@@ -79,7 +79,7 @@ def test_a_named_limit_has_the_bound_in_the_unit_of_its_figure(name: str, value:
         ("max-input-bound", "0.1", "'0.1' may mean 10% or 0.1%: add the unit"),
         ("max-input-bound", "0.999", "may mean 99.9% or 0.999%"),
         ("max-input-bound", "101%", "at most 100%, so 101% could never be breached"),
-        ("min-device-busy", "101%", "could never hold"),
+        ("min-device-busy", "101%", "could never pass"),
         ("max-input-bound", "10ms", "'10ms' has the wrong unit: the value is a percentage, for example 10%"),
         ("max-input-bound", "-1%", "is negative"),
         ("max-input-bound", "nan", "'nan' is not a number: write 10%"),
@@ -276,7 +276,7 @@ def test_a_bound_is_written_as_it_can_be_read(unit: Unit) -> None:
     [
         (100, "%", "<=", True, ""),
         (101, "%", "<=", True, "a share is at most 100%, so 101% could never be breached"),
-        (101, "%", ">=", True, "a share is at most 100%, so 101% could never hold"),
+        (101, "%", ">=", True, "a share is at most 100%, so 101% could never pass"),
         (150, "%", "<=", False, ""),
         (0, "%", "<=", True, ""),
         (0, "count", "<=", False, ""),

@@ -97,7 +97,7 @@ def test_functions_of_the_step_time(tmp_path: Path, text: str, value_ms: float) 
     measurement = measured(text, judged)
     assert measurement.value == pytest.approx(value_ms)
     statistic = text.partition("(")[0] if "(" in text else "mean"
-    assert measurement.why == f"{statistic} of 4 of 4 train steps"
+    assert measurement.why == f"{statistic} of 4 of 4 training steps"
 
 
 def test_input_that_the_trace_does_not_show_is_unknown(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_least_busy_device_counts(tmp_path: Path) -> None:
     measurement = measured("device_busy >= 50%", judged_host(tmp_path, cpu(), *planes, gpu(2)))
     assert measurement.value == 50.0
     assert measurement.why == (
-        "/device:GPU:1, the least busy of 2 devices, over 4 train steps; omitted: 1 of 3 that recorded no work"
+        "/device:GPU:1, the least busy of 2 devices, over 4 training steps; omitted: 1 of 3 devices, without recorded work"
     )
 
 
@@ -126,7 +126,7 @@ def test_a_device_that_works_outside_of_the_steps_is_not_busy(tmp_path: Path) ->
     planes = gpu(0, *((100.0 * number, 80) for number in range(4))), gpu(1, (500, 10))
     measurement = measured("device_busy >= 50%", judged_host(tmp_path, cpu(), *planes))
     assert measurement.value == 0.0
-    assert measurement.why == "/device:GPU:1, the least busy of 2 devices, over 4 train steps"
+    assert measurement.why == "/device:GPU:1, the least busy of 2 devices, over 4 training steps"
 
 
 def test_skipped_steps_do_not_count_for_devices_either(tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_skipped_steps_do_not_count_for_devices_either(tmp_path: Path) -> None:
     assert measured("device_busy >= 1%", skipped).value == 90.0
     assert measured("idle_devices.idle_percent < 20", skipped).value == pytest.approx(10.0)
     stale = measured("idle_devices.gaps < 20", skipped)
-    assert (stale.value, stale.gap) == (None, "idle_devices.gaps also counts steps that are not judged")
+    assert (stale.value, stale.gap) == (None, "idle_devices.gaps also includes steps that are not checked")
 
 
 def test_a_tpu_that_waits_for_data_is_not_busy(tmp_path: Path) -> None:
@@ -595,7 +595,7 @@ def test_a_function_says_over_how_many_rows() -> None:
             "kernels.mean_us is unknown in 1 row; it is unknown whether 1 row meets the conditions",
         ),
         ("count(kernels.kernel[occurrences>=5]) <= 2", "it is unknown whether 1 row meets the conditions"),
-        ("kernels.total_us[name~xyz] < 5", "no such kernel ran; if that is fine, end the limit in: or none"),
+        ("kernels.total_us[name~xyz] < 5", "no such kernel ran; to accept that, append `or none` to the limit"),
     ],
 )
 def test_what_is_unknown_is_reported(text: str, gap: str) -> None:
@@ -605,7 +605,9 @@ def test_what_is_unknown_is_reported(text: str, gap: str) -> None:
 def test_a_table_without_rows_has_only_a_count() -> None:
     empty: Data = {key: [] for key in KERNELS}
     assert judged_in("count(kernels.kernel) <= 0", empty) == ("pass", 0)
-    assert measured_in("kernels.total_us < 5", empty).gap == "no kernel ran; if that is fine, end the limit in: or none"
+    assert (
+        measured_in("kernels.total_us < 5", empty).gap == "no kernel ran; to accept that, append `or none` to the limit"
+    )
 
 
 @pytest.mark.parametrize("function", ["", "sum", "max", "min", "mean"])

@@ -112,18 +112,18 @@ def baseline_row(one: Judged) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("several", "verdict", "exit_code", "text"),
     [
-        ((STEP,), "pass", 0, "The limit holds."),
-        ((STEP, STEP), "pass", 0, "All 2 limits hold."),
-        ((STEP, INPUT), "breach", 3, "BREACHED: max-input-bound 10%. 1 of 2 hold."),
-        ((STEP, BUSY), "unknown", 1, "COULD NOT BE JUDGED: min-device-busy 80%. 1 of 2 hold."),
+        ((STEP,), "pass", 0, "The limit passed."),
+        ((STEP, STEP), "pass", 0, "All 2 limits passed."),
+        ((STEP, INPUT), "breach", 3, "BREACHED: max-input-bound 10%. 1 of 2 limits passed."),
+        ((STEP, BUSY), "unknown", 1, "COULD NOT BE CHECKED: min-device-busy 80%. 1 of 2 limits passed."),
         (
             (INPUT, BUSY),
             "breach",
             3,
-            "BREACHED: max-input-bound 10%. COULD NOT BE JUDGED: min-device-busy 80%. 0 of 2 hold.",
+            "BREACHED: max-input-bound 10%. COULD NOT BE CHECKED: min-device-busy 80%. 0 of 2 limits passed.",
         ),
-        ((), "unknown", 1, "Nothing was checked: no limit was given."),
-        ((INPUT,) * 7, "breach", 3, f"BREACHED: {', '.join([INPUT.limit.text] * 5)} and 2 more. 0 of 7 hold."),
+        ((), "unknown", 1, "No limits were given, so nothing was checked."),
+        ((INPUT,) * 7, "breach", 3, f"BREACHED: {', '.join([INPUT.limit.text] * 5)} and 2 more. 0 of 7 limits passed."),
     ],
 )
 def test_the_verdict_comes_first(several: tuple[Judged, ...], verdict: str, exit_code: int, text: str) -> None:
@@ -193,8 +193,8 @@ def test_the_host_is_named_where_there_are_several() -> None:
     alone, several = (render(check_report(outcome(slow, hosts=hosts)), "table") for hosts in (("a",), ("a", "b")))
     assert "Host" not in alone.split("Every limit")[1].splitlines()[1]
     assert "Host" in several.split("Every limit")[1].splitlines()[1]
-    assert "Steps judged  12  on the host with the fewest" in several
-    assert sentence(slow) == "max-step-time is 61.0 ms on host worker-1; at most 50.0 ms is allowed."
+    assert "Steps checked  12  on the host with the fewest" in several
+    assert sentence(slow) == "max-step-time is 61.0 ms on host worker-1; the limit is at most 50.0 ms."
 
 
 @pytest.mark.parametrize(
@@ -211,10 +211,10 @@ def test_each_breach_has_its_evidence_and_each_unknown_its_reason() -> None:
     section = check_report(outcome(INPUT, also, BUSY)).sections[-1]
     assert section.name == "why"
     assert [(finding.severity, finding.text) for finding in section.findings] == [
-        ("problem", "Input-bound is 63.4%; at most 10.0% is allowed."),
+        ("problem", "Input-bound is 63.4%; the limit is at most 10.0%."),
         ("problem", ADVICE.text),
         ("problem", "max-step-time is 61.0 ms; at most 50.0 ms is allowed (of 12 steps)."),
-        ("hint", "min-device-busy 80% could not be judged: no device: leave the limit out"),
+        ("hint", "min-device-busy 80% could not be checked: no device: leave the limit out"),
     ]
     assert check_report(outcome(BUSY)).sections[-1].findings[0].severity == "problem"
     assert [section.name for section in check_report(outcome(STEP)).sections] == ["check"]
@@ -223,7 +223,7 @@ def test_each_breach_has_its_evidence_and_each_unknown_its_reason() -> None:
 def test_without_a_trace_every_limit_is_unknown() -> None:
     without_trace = not_judged([INPUT.limit, STEP.limit], "logs/ does not exist")
     assert open_questions(without_trace) == [
-        ("max-input-bound 10%, max-step-time 50ms could not be judged", "logs/ does not exist")
+        ("max-input-bound 10%, max-step-time 50ms could not be checked", "logs/ does not exist")
     ]
     assert check_report(without_trace).source == {}
     assert check_report(without_trace).sections[0].facts == ()
@@ -241,7 +241,7 @@ def test_the_baseline_is_shown_with_its_interval() -> None:
 
 def test_a_regression_in_a_sentence() -> None:
     assert sentence(compared("slower", 1.0504, 1.1496)) == (
-        "Steps take 10.0% longer than in the baseline (5.04% to 15.0% with 95% confidence); at most 5% is allowed."
+        "95% confidence interval: Steps take 10.0% longer than in the baseline (5.04% to 15.0%); the tolerance is 5%."
     )
 
 

@@ -127,7 +127,7 @@ def test_a_block_that_ends_the_profiling(tfperf_profile):
     with tfperf_profile() as p:
         train()
         tfperf.stop()
-    with pytest.raises(TfperfError, match="the block ended the profiling itself"):
+    with pytest.raises(TfperfError, match="the block itself stopped profiling"):
         p.retraces
 
 def test_that_runs_no_profile(tfperf_profile):

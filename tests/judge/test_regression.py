@@ -90,7 +90,7 @@ def test_too_few_steps_are_inconclusive(before: int, after: int) -> None:
     assert comparison.verdict == "inconclusive"
     assert (comparison.ratio, comparison.steps_needed) == (None, FEWEST_STEPS["mean"])
     assert comparison.why == (
-        f"there are {before} and {after} whole steps, but the mean needs at least 5 in each run; capture 20 or more."
+        f"the runs have {before} and {after} whole steps, but the mean requires at least 5 in each run; capture 20 or more."
     )
     assert (comparison.before_ms is None) == (before == 0)
 
@@ -98,7 +98,7 @@ def test_too_few_steps_are_inconclusive(before: int, after: int) -> None:
 def test_step_times_that_are_too_far_apart_have_no_ratio() -> None:
     comparison = compare_steps(run_of((1e-300,) * 5), run_of((1e300,) * 5), tolerance=0.05)
     assert (comparison.verdict, comparison.ratio, comparison.steps_needed) == ("inconclusive", None, None)
-    assert comparison.why == "the step times of the two runs are too far apart for a ratio."
+    assert comparison.why == "the step times of the two runs are too different for a ratio."
 
 
 def test_the_95th_percentile_needs_more_steps() -> None:

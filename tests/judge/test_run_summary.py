@@ -107,7 +107,7 @@ def refused(path: Path) -> str:
         read_baseline(path)
     message = str(caught.value)
     assert message.startswith(f"{path} is not a baseline that tfperf can read: ")
-    assert message.endswith("; make one with tfperf analyze LOGDIR --save-baseline FILE")
+    assert message.endswith("; create one with tfperf analyze LOGDIR --save-baseline FILE")
     assert message.isprintable()
     return message
 

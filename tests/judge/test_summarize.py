@@ -116,7 +116,7 @@ def test_rankings_are_per_step(tmp_path: Path) -> None:
 
 
 def test_rankings_are_of_steps_of_the_compared_kind(tmp_path: Path) -> None:
-    """Train steps wait for 10 us of 100, eval steps for 70: per train step, nothing takes longer than the step."""
+    """Train steps wait for 10 us of 100, eval steps for 70: per training step, nothing takes longer than the step."""
     logdir = logdir_of(tmp_path, a=two_kinds_job())
     analysis = tfperf.load(logdir, sections=tuple(map(OtherSection, summary_sections())))
     train, evaluation = (summarize_run(analysis, "run", kind=kind) for kind in ("train", "eval"))
@@ -238,7 +238,7 @@ def test_each_kind_has_its_own_sums(tmp_path: Path) -> None:
 
 
 def test_kernels_and_copies_count_in_the_step_in_which_they_start(tmp_path: Path) -> None:
-    """A kernel of 40 us in each train step, the last one after a pause in it; others in eval steps."""
+    """A kernel of 40 us in each training step, the last one after a pause in it; others in eval steps."""
     kernels = [event("gemm", start, 40, tf_op="d/MatMul:MatMul", correlation_id=start) for start in (10, 110, 270, 420)]
     device = plane("/device:GPU:0", line("Stream #1", *kernels, event("MemcpyH2D", 510, 5, correlation_id=9)))
     sums = sums_of(tmp_path, host(*marks("train", 0), *marks("test", 400)), device)

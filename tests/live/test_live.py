@@ -191,8 +191,8 @@ def test_input_that_becomes_slow_is_on_the_screen_within_two_samples(tmp_path: P
         frame = terminal.wait_for("q quit")
         (row,) = [line for line in frame.split("\n") if line.startswith(f"> localhost:{port}")]
         assert float(row.split()[2]) >= 45.0
-        assert row.rstrip().endswith("Waiting for tf.data")
-        assert "!! Waiting for tf.data takes" in frame
+        assert row.rstrip().endswith("Waiting for input")
+        assert "!! Waiting for input takes" in frame
         terminal.press("q")
         terminal.end()
         assert process.poll() is None, "the job goes on"

@@ -142,7 +142,7 @@ def test_a_port_that_is_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (
-            pytest.raises(CaptureError, match=f"port {port}: another program has it") as caught,
+            pytest.raises(CaptureError, match=f"port {port}: another program uses it") as caught,
             metrics_served(port, lambda: ""),
         ):
             pass

@@ -132,7 +132,7 @@ def test_a_sample() -> None:
         "memory_capacity_bytes": 4_000_000_000,
         "cause": "input_wait",
         "cause_gain_percent": 60.0,
-        "headline": "Waiting for tf.data takes 66.0% of the step: the stage waited for is Map.",
+        "headline": "Waiting for input takes 66.0% of the step: the stage waited for is Map.",
         "ranked": "host ops",
     }
     assert len(top) == 5

@@ -46,7 +46,7 @@ def test_the_summary_counts_and_names_the_worst() -> None:
 
 
 def test_long_texts_are_whole_at_80_columns() -> None:
-    check = Check("driver's permission", "warn", "what was found " * 12, "what to try " * 40)
+    check = Check("driver's permission", "warn", "result of the check " * 12, "what to try " * 40)
     lines = render(doctor_report([check]), "table", RenderOptions(width=80)).splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(lines).count("try") == 41  # Once more, as the mark of the advice.

@@ -41,7 +41,7 @@ def test_one_worker() -> None:
     lines = texts(seen(worker(6009, sample(measured()))))
     assert len(lines) == 24
     assert lines[0].startswith("tfperf top: 1 worker ")
-    assert lines[1] == "500 ms every 5 s: 10.0% of the time is profiled; what that costs is unknown"
+    assert lines[1] == "500 ms every 5 s: profiling 10.0% of the time; overhead unknown"
     assert lines[3].startswith("> w0:6009")
     assert any("try: put .cache()" in line for line in lines)
     assert lines[-1].startswith("q quit  ? help")
@@ -49,7 +49,7 @@ def test_one_worker() -> None:
 
 def test_what_samples_cost_is_said_where_it_was_measured() -> None:
     lines = texts(seen(worker(6009, sample(measured(), slowdown_percent=12.0))))
-    said = "500 ms every 5 s: 10.0% of the time is profiled, with steps 12% longer: that costs 1.2%"
+    said = "500 ms every 5 s: profiling 10.0% of the time, with steps 12% longer: 1.2% overhead"
     assert " ".join(lines[1:3]) == said
 
 
@@ -110,7 +110,7 @@ def table_texts(*workers: WorkerView, width: int = 80, interactive: bool = True)
 def test_a_row_at_80_columns() -> None:
     assert table_texts(worker(6009, sample(measured()))) == [
         "  WORKER   STEP ms  LAST MIN   STEPS/s   INPUT  CATEGORIES   CAUSE",
-        "  w0:6009     20.0  ▅▅▅▅    █       50   66.0%  IIIIIIIhhh.  Waiting for tf.data",
+        "  w0:6009     20.0  ▅▅▅▅    █       50   66.0%  IIIIIIIhhh.  Waiting for input",
     ]
 
 
@@ -125,7 +125,7 @@ def test_wider_windows_tell_more() -> None:
 
 def test_all_figures_are_there_in_a_wide_window() -> None:
     (_, row) = table_texts(worker(6009, sample(measured())), width=160)
-    for figure in ("20.0", "50", "1,600", "66.0%", "66-78%", "12.5%", "75.0%", "Waiting for tf.data"):
+    for figure in ("20.0", "50", "1,600", "66.0%", "66-78%", "12.5%", "75.0%", "Waiting for input"):
         assert f" {figure}" in row
 
 
@@ -150,12 +150,12 @@ def test_what_is_unknown_is_a_dash_and_never_zero() -> None:
 
 def test_why_there_are_no_figures() -> None:
     assert state_of(gone()) == ("gone: not listening", "red")
-    assert state_of(worker()) == ("waiting for its first sample", "dim")
+    assert state_of(worker()) == ("waiting for the first sample", "dim")
     assert state_of(worker(1, sample(None, reason="idle"))) == ("idle", "dim")
     assert state_of(worker(1, sample(None, reason="bad_reply")))[0] == "bad reply"
-    assert state_of(worker(1, sample(measured()), asked_s=12.2))[0] == "answering for 12 s", "the figures are old"
-    assert state_of(worker(1, sample(measured()), asked_s=2.2))[0] == "Waiting for tf.data"
-    assert state_of(worker(1, sample(measured(causes=()))))[0] == "nothing worth fixing"
+    assert state_of(worker(1, sample(measured()), asked_s=12.2))[0] == "no reply for 12 s", "the figures are old"
+    assert state_of(worker(1, sample(measured()), asked_s=2.2))[0] == "Waiting for input"
+    assert state_of(worker(1, sample(measured(causes=()))))[0] == "no cause worth fixing"
 
 
 def test_the_line_of_step_times_begins_at_zero_and_has_gaps() -> None:
@@ -177,15 +177,15 @@ def detail_texts(of: WorkerView, height: int = 40, *, is_whole: bool = False) ->
 
 def test_all_that_is_known() -> None:
     assert detail_texts(worker(6009, sample(measured())), 12) == [
-        "w0:6009: 3 samples, the last 2 s ago",
+        "w0:6009: 3 samples, last 2 s ago",
         "step 20.0 ms over 24 whole steps, median 19.0, slowest 31.0",
         "I" * 40 + "h" * 14 + "." * 6,
         "I Input 66.0%   h Host compute 24.0%   . All others 10.0%",
-        "!! Waiting for tf.data takes 66.0% of the step: the stage waited for is Map.",
+        "!! Waiting for input takes 66.0% of the step: the stage waited for is Map.",
         "   try: put .cache() behind map()",
         "input 66.0%, costs 66-78%   50 steps/s   1,600 examples/s in batches of 32",
         "device busy 12.5%   memory 3.00 GB of 4.00 GB (GPU_0_bfc)",
-        "sample of 123 kB came in 0.6 s",
+        "sample of 123 kB received in 0.6 s",
         " TIME  ms IN SAMPLE  HOST OPS",
         " 50.0%         9.00  layer_1/MatMul",
         " 25.0%         4.50  layer_2/MatMul",
@@ -195,19 +195,19 @@ def test_all_that_is_known() -> None:
 def test_details_have_all_causes_and_the_history() -> None:
     other = FirstCause("kernel_launch", "Launching", "Launching takes 9.0% of the step.", "", 5.0)
     lines = detail_texts(worker(6009, sample(measured(causes=(*measured().causes, other)))), is_whole=True)
-    assert lines[1].startswith("step ms in the last 1 min, 10.0 to 20.0: ▅")
+    assert lines[1].startswith("step time (ms), last 1 min, 10.0 to 20.0: ▅")
     assert "!! Launching takes 9.0% of the step." in lines
 
 
 def test_a_worker_that_is_gone_shows_no_old_figure_as_a_new_one() -> None:
     lines = detail_texts(gone())
-    assert lines == ["w0:6009: 3 samples, 4 without an answer", "nothing listens on w0:6009; check the port"]
+    assert lines == ["w0:6009: 3 samples, 4 failed", "nothing listens on w0:6009; check the port"]
     known = worker(6009, gone().last, known=sample(measured(), time_s=NOW_S - 61))
     assert detail_texts(known)[-1] == "step 20.0 ms, 61 s ago"
 
 
 def test_a_server_that_takes_its_time() -> None:
-    assert detail_texts(worker(asked_s=75.2))[0].endswith("answering for 75 s")
+    assert detail_texts(worker(asked_s=75.2))[0].endswith("no reply for 75 s")
     assert detail_texts(worker(asked_s=0.2))[0].endswith("sampling now")
 
 

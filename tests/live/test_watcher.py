@@ -169,7 +169,7 @@ def test_a_server_that_somebody_else_profiles_is_asked_again(empty: Path) -> Non
     with serving(answers) as port, Watch(request_to(Address("127.0.0.1", port))) as watch:
         wait_until(lambda: only(watch).failures >= 2)
         assert last(watch).reason == "busy"
-        assert last(watch).message.endswith("; it is asked again")
+        assert last(watch).message.endswith("; retrying")
 
 
 def test_what_accepts_connections_and_says_nothing_holds_nobody_up(empty: Path) -> None:

@@ -34,12 +34,12 @@ def measured(**fields: Any) -> Measured:
         "input_cost_percent": (66.0, 78.4),
         "device_busy_percent": 12.5,
         "memory": MemoryUse("GPU_0_bfc", 3_000_000_000, 4_000_000_000),
-        "headline": "Waiting for tf.data takes 66.0% of the step: the stage waited for is Map.",
+        "headline": "Waiting for input takes 66.0% of the step: the stage waited for is Map.",
         "causes": (
             FirstCause(
                 "input_wait",
-                "Waiting for tf.data",
-                "Waiting for tf.data takes 66.0% of the step: the stage waited for is Map.",
+                "Waiting for input",
+                "Waiting for input takes 66.0% of the step: the stage waited for is Map.",
                 "put .cache() behind map()",
                 60.0,
             ),

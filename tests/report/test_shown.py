@@ -68,7 +68,7 @@ def test_of_ten_hosts_the_worst_five_and_percentiles(detail: Detail) -> None:
     assert [column.key for column in percentiles.columns] == ["percentile", "step_ms", "steps"]
     expected = [("p50 of 10", 5, 4), ("p90 of 10", 9, 8), ("max of 10", 10, 9)]
     assert rows(percentiles, "percentile", "step_ms", "steps") == expected
-    assert percentiles.note == "Each column by itself."
+    assert percentiles.note == "Each column separately."
 
 
 def test_where_the_least_is_worst_so_are_the_percentiles() -> None:
@@ -91,7 +91,7 @@ def test_a_host_whose_rank_is_unknown_ranks_as_0_and_counts_in_no_percentile() -
     worst, percentiles = seen(hosts(None, None, 1, 2, 3, 4, 5, None))
     assert worst.data["step_ms"] == [5, 4, 3, 2, 1]
     assert rows(percentiles, "percentile", "step_ms") == [("p50 of 5", 3), ("p90 of 5", 5), ("max of 5", 5)]
-    assert percentiles.note == "Each column by itself. Omitted, for their rank is unknown: 3."
+    assert percentiles.note == "Each column separately. Omitted because their rank is unknown: 3."
     least, _ = seen(hosts(None, None, 1, 2, 3, 4, 5, ranked=Ranked("step_ms", each="hosts", least_is_worst=True)))
     assert least.data["step_ms"] == [None, None, 1, 2, 3]
 
@@ -106,7 +106,7 @@ def test_where_all_ranks_are_unknown_other_columns_have_percentiles() -> None:
     worst, percentiles = seen(hosts(*[None] * 8))
     assert worst.data["host"] == ["w0", "w1", "w2", "w3", "w4"]
     assert rows(percentiles, "percentile", "step_ms", "steps")[0] == ("p50 of 8", None, 3)
-    assert percentiles.note == "Each column by itself."
+    assert percentiles.note == "Each column separately."
 
 
 def test_kinds_of_rows_have_percentiles_of_their_own() -> None:

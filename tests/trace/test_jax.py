@@ -316,7 +316,7 @@ def asynchronous(*marks: Event) -> tuple[list[Event], list[Event]]:
 def test_a_step_is_not_only_the_dispatch(tmp_path: Path) -> None:
     steps = find_steps(jax_trace(tmp_path, {1: ("jit_G", (GRADIENT,))}, *asynchronous()))
     assert (steps.duration_ps / US).tolist() == [100.0] * 6
-    assert "those of the device's work, since calls return before it is done" in steps.explanation
+    assert "device times, because calls return before the device work is done" in steps.explanation
 
 
 def test_nor_is_a_marked_one(tmp_path: Path) -> None:

@@ -188,7 +188,7 @@ def unfinished(logdir: Path, name: str, *files: str) -> Path:
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        ((), "it is empty"),
+        ((), "empty"),
         (("vm.xplane.pb.tmp",), r"it holds vm.xplane.pb.tmp, but no \*.xplane.pb file"),
         (("vm.overview_page.pb", "vm.xplane.pb.part"), "it holds vm.overview_page.pb, but"),
     ],
@@ -200,7 +200,7 @@ def test_a_newer_run_without_a_trace_is_named(files: tuple[str, ...], why: str, 
     unfinished(logdir, "2026_01_02_00_00_00", *files)
     runs = find_runs(logdir / part)
     assert names(runs) == ["2026_01_01_00_00_00"]
-    text = rf"the newest run holds no profile: 2026_01_02_00_00_00 \({why}.*\); the run 2026_01_01_00_00_00 is older"
+    text = rf"the newest run has no profile: 2026_01_02_00_00_00 \({why}.*\); run 2026_01_01_00_00_00 is older"
     with pytest.warns(TfperfWarning, match=text):
         assert choose_run(runs, None).newer
     assert choose_run(runs, "2026_01_01_00_00_00").newer == ()
@@ -292,10 +292,10 @@ def test_a_name_that_no_file_can_have(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        ("vm.trace.json.gz", "an export for the trace viewer"),
+        ("vm.trace.json.gz", "a trace viewer export"),
         ("vm.pt.trace.json", "a PyTorch profile"),
         ("vm.pt.trace.json.gz", "a PyTorch profile"),
-        ("vm.overview_page.pb", "a result that TensorFlow computed"),
+        ("vm.overview_page.pb", "a result computed by TensorFlow"),
     ],
 )
 def test_files_of_other_formats_are_named(file: str, words: str, tmp_path: Path) -> None:
@@ -331,16 +331,14 @@ def said(folder: Path) -> list[str]:
 def test_tasks_that_did_not_agree_on_a_run(tmp_path: Path) -> None:
     path = logdir(tmp_path, s05="a_worker-0 a_worker-1", s07="b_worker-2", s09="b_ps-0")
     (line,) = said(path)
-    assert line.startswith(
-        "3 runs within 4 s hold different tasks (worker-0, worker-1, worker-2, ps-0), perhaps of one"
-    )
+    assert line.startswith("3 runs within 4s have different tasks (worker-0, worker-1, worker-2, ps-0), perhaps of one")
     assert line.endswith("--run 2026_11_24_12_00_05 --run 2026_11_24_12_00_07 --run 2026_11_24_12_00_09.")
 
 
 def test_many_are_not_all_named(tmp_path: Path) -> None:
     path = logdir(tmp_path, **{f"s{number:02}": f"vm_rank-{number}" for number in range(10)})
     (line,) = said(path)
-    assert "10 runs within 9 s hold different tasks (rank-0, rank-1, rank-2, rank-3, ...)" in line
+    assert "10 runs within 9s have different tasks (rank-0, rank-1, rank-2, rank-3, ...)" in line
     assert "--run 2026_11_24_12_00_00 --run ... (each of them)" in line
 
 
@@ -388,7 +386,7 @@ def test_hosts_are_evenly_spread_over_their_names() -> None:
     run = run_of(*(f"worker-{number}" for number in range(12)))
     assert sampled(run, 3) == (
         ["worker-2", "worker-6", "worker-10"],
-        "A sample of 3 of 12 hosts, evenly spread over their names.",
+        "Sample of 3 of 12 hosts, evenly spread over host names.",
     )
 
 

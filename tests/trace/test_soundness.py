@@ -48,13 +48,13 @@ def test_an_ordinary_trace_is_sound(tmp_path: Path) -> None:
 def test_events_with_impossible_times(tmp_path: Path) -> None:
     (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", *marks(), event("work", 10, -5))))
     assert (flaw.code, flaw.level) == ("impossible_times", "unsound")
-    assert flaw.text == "1 event of 6 with impossible times (omitted)"
+    assert flaw.text == "1 event of 6 have impossible times (omitted)"
 
 
 def test_two_planes_of_one_name(tmp_path: Path) -> None:
     host = plane("/host:CPU", line("python", *marks()))
     (flaw,) = flaws(tmp_path, host, plane("/host:CPU", line("python", event("work", 0, 5), id=7)))
-    assert flaw == Flaw("repeated_planes", "2 planes are called /host:CPU: a capture has one of each name")
+    assert flaw == Flaw("repeated_planes", "2 planes are named /host:CPU, but a capture has one plane per name")
     assert level_of(flaws(tmp_path, host, plane("/host:CPU"))) == "doubtful", "the other is empty"
     assert level_of(flaws(tmp_path, host, plane("Task Environment"), plane("Task Environment"))) == "doubtful"
     assert not flaws(tmp_path, host, plane("Task Environment"), plane("/device:GPU:0"), plane("/device:GPU:1"))
@@ -105,7 +105,7 @@ def test_runs_begin_after_their_calls_and_fetch_after_they_begin(
     assert codes(tmp_path, *lines) == expected
     for flaw in flaws(tmp_path, plane("/host:CPU", *lines)):
         assert flaw.level == "unsound"
-        assert flaw.text == "5 of 10 runs and fetches begin before what starts them: clocks disagree"
+        assert flaw.text == "5 of 10 runs and fetches start before their caller: clocks disagree"
 
 
 def test_runs_that_all_begin_long_after_their_calls(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_runs_that_all_begin_long_after_their_calls(tmp_path: Path) -> None:
         assert [flaw.code for flaw in found] == expected
         assert {flaw.level for flaw in found} <= {"doubtful"}
     (flaw,) = found
-    assert flaw.text == "every run of a function begins 0.6 ms or more after its call: clocks may disagree"
+    assert flaw.text == "every function run starts at least 0.6 ms after its call: clocks may disagree"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_runs_that_all_begin_long_after_their_calls(tmp_path: Path) -> None:
 def test_calls_without_the_id_that_all_have(name: str, tmp_path: Path) -> None:
     other = event("Iterator::Map", 6, 5, id=1)
     (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", event(name, 0, 5), other)))
-    assert flaw == Flaw("missing_ids", "1 of 2 calls of tf.data and of functions without an id", "doubtful")
+    assert flaw == Flaw("missing_ids", "1 of 2 calls of tf.data and functions have no id", "doubtful")
     assert codes(tmp_path, line("python", event(name, 0, 5))) == [], "of a profiler that writes none"
     process = event("ExecutorState::Process", 0, 5)
     assert codes(tmp_path, line("python", process, other)) == []
@@ -143,14 +143,14 @@ def test_calls_of_functions_that_do_not_say_what_they_are(tmp_path: Path) -> Non
     both = event("step", 0, 5, tf_function_call="notTraced-nonXla", tracing_count=1)
     assert codes(tmp_path, line("python", both, event("step", 6, 5, tf_function_call="eager"))) == []
     (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", both, event("step", 6, 5, tracing_count=1))))
-    text = "1 of 2 calls of tf.function without tf_function_call: names may be exchanged"
+    text = "1 of 2 calls of tf.function have no tf_function_call: names may be swapped"
     assert flaw == Flaw("unsaid_calls", text, "doubtful")
 
 
 def test_calls_without_a_duration(tmp_path: Path) -> None:
     calls = (event(FETCH, 5, 0), event("Iterator::Map", 5, 0), event("FunctionRun", 5, 0))
     (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", *marks(), *calls, event("work", 5, 0))))
-    assert flaw == Flaw("timeless_calls", "3 calls of tf.data or of functions without a duration", "doubtful")
+    assert flaw == Flaw("timeless_calls", "3 calls of tf.data or of functions have no duration", "doubtful")
 
 
 def test_one_run_of_many_that_begins_early_is_a_doubt(tmp_path: Path) -> None:
@@ -168,8 +168,8 @@ def test_events_and_stats_without_a_name(tmp_path: Path) -> None:
     path.write_bytes(made.SerializeToString())
     trace = read_host(path)
     assert find_flaws(trace, find_steps(trace)) == (
-        Flaw("nameless_events", "1 event of 5 without a name"),
-        Flaw("nameless_stats", "1 stat of events without a name"),
+        Flaw("nameless_events", "1 event of 5 have no name"),
+        Flaw("nameless_stats", "1 stat of events have no name"),
     )
 
 
@@ -308,7 +308,7 @@ def test_allocations_without_an_allocator(names: tuple[str | None, ...], odd: st
     made = (event("MemoryAllocation", 10 * n, 0, bytes_allocated=8, **each) for n, each in enumerate(stats))
     found = flaws(tmp_path, plane("/host:CPU", line("python", *made)))
     texts = [flaw.text for flaw in found if flaw.code == "unnamed_allocators"]
-    assert texts == [f"{odd} allocations without the name of an allocator"] * bool(odd)
+    assert texts == [f"{odd} allocations have no allocator name"] * bool(odd)
 
 
 def test_ops_in_nothing(tmp_path: Path) -> None:
@@ -321,7 +321,11 @@ def test_ops_in_nothing(tmp_path: Path) -> None:
         )
         assert [flaw.code for flaw in found] == expected
     assert found == (
-        Flaw("ops_outside", "11 ops outside of what runs them on their threads: times may be wrong", "doubtful"),
+        Flaw(
+            "ops_outside",
+            "11 ops outside of all executor runs and calls of their threads: times may be wrong",
+            "doubtful",
+        ),
     )
     waited = [event("CollectiveReduceV2:CollectiveReduceV2", 100 * n + 60, 20) for n in range(40)]
     assert not flaws(
@@ -335,7 +339,7 @@ def test_fetches_after_their_run(tmp_path: Path) -> None:
         got = [event(FETCH, 100 * n + at_us, 5, id=n + 1) for n in range(5)]
         found = flaws(tmp_path, plane("/host:CPU", line("executor", *runs), line("fetches", *got, id=2)))
         assert [flaw.code for flaw in found] == expected
-    assert found == (Flaw("fetch_after_run", "5 of 5 fetches begin after the run that they are in: clocks disagree"),)
+    assert found == (Flaw("fetch_after_run", "5 of 5 fetches start after the end of their run: clocks disagree"),)
 
 
 def test_a_run_that_the_capture_cuts_off_is_no_flaw(tmp_path: Path) -> None:
@@ -353,7 +357,7 @@ def test_fetches_that_are_beside_no_step(tmp_path: Path) -> None:
     for at_us, expected in ((2_000_000, ["fetches_apart"]), (-2_000_000, ["fetches_apart"]), (900_000, []), (450, [])):
         assert codes(tmp_path, line("python", *marks()), line("data", *fetches(at_us)), beside) == expected, at_us
     (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", *marks()), line("data", *fetches(2e6)), beside))
-    assert flaw == Flaw("fetches_apart", "no call of tf.data is within 2.0 s of a step: clocks disagree")
+    assert flaw == Flaw("fetches_apart", "all tf.data calls are at least 2.0 s away from any step: clocks disagree")
     assert codes(tmp_path, line("python", *marks(2)), line("data", *fetches(2e6)), beside) == [], (
         "too few steps to tell"
     )
@@ -363,7 +367,7 @@ def test_calls_of_tf_data_inside_other_ops(tmp_path: Path) -> None:
     call = event("Iterator::Map", 5, 10)
     (flaw,) = flaws(tmp_path, plane("/host:CPU", line("python", event("a/b:MatMul", 0, 20), call)))
     assert flaw == Flaw(
-        "misplaced_calls", "1 event directly inside events that contain none: names or times may be wrong", "doubtful"
+        "misplaced_calls", "1 event directly inside unsuitable events: names or times may be wrong", "doubtful"
     )
     for around in (FETCH, "PrefetchProduce", "reduce:ReduceDataset", "next:IteratorGetNext", "mark of a user"):
         assert codes(tmp_path, line("python", event(around, 0, 20), call)) == [], around
@@ -441,7 +445,7 @@ def test_fetches_that_stop_while_steps_go_on(tmp_path: Path) -> None:
 
     (flaw,) = found(*range(6))
     assert (flaw.code, flaw.level) == ("fetches_stop", "doubtful")
-    assert flaw.text.startswith("no call of tf.data is in the last 4 of 10 steps, and one in each of the others")
+    assert flaw.text.startswith("the last 4 of 10 steps have no tf.data call, and all other steps have one")
     (flaw,) = found(*range(3, 10))
     assert "in the first 3 of 10 steps" in flaw.text
     assert not found(*range(8)), "the last two may be cut off"
@@ -549,7 +553,7 @@ def test_kernels_long_after_their_launch(tmp_path: Path, late_us: float, scale: 
 
 def test_kernels_whose_launch_is_not_there(tmp_path: Path) -> None:
     assert flaws_of(tmp_path, *paused_job(0, lost=3)) == []
-    text = "4 of 20 kernels and copies without a launch: events of host threads may be missing"
+    text = "4 of 20 kernels and copies have no launch: host events may be missing"
     assert flaws_of(tmp_path, *paused_job(0, lost=4)) == [("unlaunched_work", "doubtful", text)]
     of_host, of_device = paused_job(0)
     later = plane("/host:CPU", *(line(each.name, *each.events[5:], id=each.id or 1) for each in of_host.lines))
@@ -620,7 +624,7 @@ def test_elements_that_are_taken_but_never_made(tmp_path: Path, made: int, taken
     assert [flaw.level for flaw in found] == [level] * bool(level)
     for flaw in found:
         assert flaw.code == "unmade_elements"
-        assert flaw.text == f"3 of {taken} elements that stages of tf.data take are never made: events are missing"
+        assert flaw.text == f"3 of {taken} elements that tf.data stages take have no producer: events are missing"
     later = lost(tmp_path, *handed_over(made, taken, first), profile_start_time=START_NS + 10**9)
     assert not later, "elements from before the capture"
     assert not lost(tmp_path, *handed_over(made, taken, first)), "when the capture began is unknown"
@@ -673,7 +677,7 @@ def test_a_silence_of_all_threads(tmp_path: Path) -> None:
         ]
         return lost(tmp_path, line("python", *before, *after))
 
-    text = "nothing happens on any thread for 0.3 ms, and never else for so long: events may be missing"
+    text = "all threads are silent for 0.3 ms, much longer than at any other time: events may be missing"
     assert found(pause_us=300) == [Flaw("silence", text, "doubtful")]
     assert not found(pause_us=50), "the others are more than a quarter of it"
     assert not found(pause_us=300, others_us=120), "nor is it many times as long"
@@ -713,7 +717,7 @@ def test_equal_events_at_one_time_are_a_copy() -> None:
     first, other = identity(digest=b"a"), identity(digest=b"b")
     assert found(first, other, first) == {2: "copied_host"}
     (flaw,) = foreign_hosts(["one", "two"], [first, first]).values()
-    assert flaw.text == "the file is a copy of that of host one: its figures are not of this run"
+    assert flaw.text == "the file is a copy of that of host one: its figures do not belong to this run"
     assert flaw.level == "unsound"
 
 

@@ -61,8 +61,8 @@ class Analysis(Results, frozen=True):
         if overview.step_time_ms is not None:
             average = Quantity("average_ms", overview.step_time_ms.average, "ms")
             share = "unknown" if overview.input_percent is None else Quantity("input", overview.input_percent)
-            of_worst = "" if overview.worst_host is None else " on the host that waits longest"
-            found = f"{counted(overview.averaged_count, 'step')} of {average} on average, input {share}{of_worst}"
+            of_worst = "" if overview.worst_host is None else " on the host with the longest wait"
+            found = f"{counted(overview.averaged_count, 'step')}, mean {average}, input {share}{of_worst}"
         return cut(f"<Analysis of {self.run.name}: {damage}{found}; {counted(len(self.hosts), 'host')}>")
 
     def more(self, sections: Iterable[str]) -> Analysis:
@@ -75,7 +75,7 @@ class Analysis(Results, frozen=True):
         analyze = partial(analyze_host, sections=names, reading=reading)
         hosts, lost, parts = _analyzed(analyze, self.run, self.engine, Told())
         if lost:  # the new results would cover fewer hosts than the existing ones
-            raise TraceFormatError(f"host {lost[0].host} cannot be read any more: {lost[0].reason}")
+            raise TraceFormatError(f"host {lost[0].host} is no longer readable: {lost[0].reason}")
         analysis = replace(self, hosts=hosts, sections=names)
         analysis.parts.update(parts)
         return analysis
@@ -130,7 +130,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     of peaks, or a cluster that does not answer.
     """
     if attribution == "tensorflow" and step_marker is not None:
-        raise TfperfError("attribution tensorflow has its own steps: omit the step marker, or use corrected")
+        raise TfperfError("attribution tensorflow uses its own steps: omit the step marker or use corrected")
     engine = Engine(jobs, cluster, executor)
     selected = choose_hosts(choose_run(find_runs(located(path)), run), tuple(hosts), tuple(host_patterns))
     selected, sample = (selected, "") if sample_hosts is None else sampled(selected, sample_hosts)
@@ -303,7 +303,7 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     return Report(source, Deferred(partial(registry.call, summarize, results)), _referring(built), lines, documents)
 
 
-_PARTS_OF_DEVICES = "Events of the devices are missing, so these figures are of the recorded events only."
+_PARTS_OF_DEVICES = "Device events are missing, so these values cover only the recorded events."
 
 
 def _coverage_section(results: Results) -> Section:
@@ -315,12 +315,13 @@ def _coverage_section(results: Results) -> Section:
     if results.sample:
         findings.append(Finding("sampled_hosts", "info", results.sample))
     if len(results.hosts) > MANY_HOSTS and results.is_narrowed:
-        text = f"There are many hosts: of those with more than {MOST_STEPS:,} steps, the first {MOST_STEPS:,} count."
+        text = f"Many hosts: only the first {MOST_STEPS:,} steps of each host are included."
         findings.append(Finding("first_steps", "info", text))
     if lacking := sorted({section for host in results.hosts for section in host.shortened}):
         text = (
-            f"There are many hosts: where one has more than {MOST_ROWS:,} rows ({listed(lacking)}), the largest are "
-            "kept. The others are one row, such as (other ops), or left out: a row may lack up to what that one has."
+            f"Many hosts: only the largest {MOST_ROWS:,} rows of each host are kept ({listed(lacking)}). The other "
+            "rows are summed in one row, such as (other ops), or omitted: a row may miss up to the value of that "
+            "row."
         )
         findings.append(Finding("first_rows", "info", text))
     return Section("coverage", "Hosts in this report", findings=tuple(findings), is_lead=True)
@@ -334,7 +335,7 @@ def _damage_section(results: Results) -> Section:
     findings = []
     if texts["unsound"]:
         text = f"This profile is damaged: {'; '.join(texts['unsound'])}. Do not trust its figures."
-        findings.append(Finding("damaged", "problem", text, "capture it again, each capture into a file of its own"))
+        findings.append(Finding("damaged", "problem", text, "capture again, each capture in a separate file"))
     incomplete = {flaw.code: flaw for _, flaw in results.flaws if flaw.level == "incomplete"}
     for flaw in incomplete.values():
         hosts = [host for host, other in results.flaws if other.code == flaw.code]
@@ -372,8 +373,7 @@ def with_short_tables(section: Section) -> Section:
     tables = []
     for table in section.tables:
         if table.total_rows > MOST_ROWS and (table.ranked is None or not table.ranked.each):
-            rows = counted(table.total_rows, "row")
-            note = f"Of {rows}, the first {MOST_ROWS:,} are kept: --hosts shows those of some hosts."
+            note = f"First {MOST_ROWS:,} of {counted(table.total_rows, 'row')}; --hosts shows all of selected hosts."
             table = replace(table.head(MOST_ROWS), note=f"{table.note} {note}".strip())
         tables.append(table)
     return replace(section, tables=tuple(tables))

@@ -249,17 +249,17 @@ def _problem(spec: object, name: str, others: Iterable[str]) -> str:
     if not isinstance(spec, SectionSpec):
         return f"it is {type(spec).__name__}, not a SectionSpec"
     if spec.name != name:
-        return f"it calls itself {spec.name}"
+        return f"its name is {spec.name}"
     if is_ours(name) or name in others:
         return "another section has this name"
     if not name.isidentifier():
         return "its name is not an identifier"
     missing = [other for other in spec.rests_on if other not in OURS]
     if missing:
-        return f"it rests on {missing[0]}, which is not a section of tfperf"
+        return f"it depends on {missing[0]}, which is not a tfperf section"
     taken = {table for ours in OURS for spec_of in (find_section(ours),) for table in _names(spec_of)}
     clash = next((table for table in _names(spec) if table in taken), None)
-    return f"tfperf has a table {clash}" if clash else ""
+    return f"tfperf already has a table {clash}" if clash else ""
 
 
 def _names(spec: SectionSpec) -> list[str]:
@@ -329,8 +329,8 @@ def why_missing(section: str) -> str:
 
     names = section_names()
     if section in names:
-        return f"{section} was not analyzed; name it in the sections to load"
-    return f"{section!r} is not a section: {did_you_mean(section, names) or 'tfperf.load(PATH).sections has all'}"
+        return f"{section} was not analyzed; include it in the sections to load"
+    return f"{section!r} is not a section: {did_you_mean(section, names) or 'tfperf.load(PATH).sections lists all'}"
 
 
 Grouping = Literal["type", "scope", "layer"]
@@ -641,7 +641,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
             return ""
         named = listed([f"{each.host} ({each.reason})" for each in self.missing], 3)
         hosts = counted(len(self.hosts) + len(self.missing), "host")
-        return f"only {len(self.hosts):,} of {hosts} can be read, without {named}"
+        return f"only {len(self.hosts):,} of {hosts} are readable, excluding {named}"
 
     @property
     def flaws(self) -> tuple[tuple[str, Flaw], ...]:

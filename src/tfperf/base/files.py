@@ -47,7 +47,7 @@ _COPY = {
 }
 """Copy commands of the storage providers' own tools."""
 _NAMED_FILES = 5
-_NOT_HERE = "this is written to this machine only; write a file here, then copy it with the tool of that place"
+_NOT_HERE = "only local files can be written; write a local file, then upload it with the tool of that storage"
 _TRIES = 20
 _LONGEST_OWNER = 200
 _NAMING_S, _POLL_S = 1.0, 0.02
@@ -178,9 +178,9 @@ def refuse_existing(targets: Sequence[Location], *, force: bool) -> None:
     folders = [target for target in targets if types[target] == "directory"]
     traces = [target for target in files if target.resolve().name.endswith(TRACE_SUFFIXES)]
     if traces:
-        raise OutputError(f"{traces[0]} is a profile, which is never replaced; name another file")
+        raise OutputError(f"{traces[0]} is a profile, and profiles are never overwritten; choose another file")
     if folders:
-        raise OutputError(f"{', '.join(map(str, folders))} is a folder; name a file")
+        raise OutputError(f"{', '.join(map(str, folders))} is a folder; pass a file")
     if len(files) == 1 and not force:
         raise OutputError(f"{files[0]} exists; pass --force to replace it")
     if files and not force:
@@ -223,7 +223,7 @@ def text_wanted(path: Path) -> str:
     url = _address(path)
     if url.partition(":")[0].lower() not in SCHEMES:
         return ""
-    return f"{url} is an address, not a Path, which loses a slash of it; give it as text, or as a tfperf.RemotePath"
+    return f"{url} is an address, but pathlib.Path drops one of its slashes; pass a string or a tfperf.RemotePath"
 
 
 def elsewhere(path: Location) -> str:
@@ -233,13 +233,13 @@ def elsewhere(path: Location) -> str:
     if not url:
         return ""
     if scheme == "file":
-        return f"{url} is an address; give the path without file://"
+        return f"{url} is an address; pass the path without file://"
     if scheme not in _COPY:
-        return f"{url} is an address of the unknown scheme {scheme}; give a path of this machine"
+        return f"{url} has the unknown scheme {scheme}; pass a local path"
     is_file = path.suffix in (".pb", ".json")
     recursive, to = ("", ".") if is_file else (" --recursive", "logs")
     copy = _COPY[scheme].format(url=shlex.quote(url), recursive=recursive, to=to)
-    return f"{url} is not on this machine, and this must be; copy it first: {copy}"
+    return f"{url} must be a local path; copy it first: {copy}"
 
 
 def _address(path: Path) -> str:
@@ -250,13 +250,13 @@ def _address(path: Path) -> str:
 
 def cannot_write(path: Location, error: OSError) -> OutputError:
     """Return an error with the reason why a file or folder cannot be written, and a fix."""
-    reason = f"{error.strerror or error}; choose another place"
+    reason = f"{error.strerror or error}; choose another path"
     if isinstance(error, FileNotFoundError) and isinstance(path, Path):
         reason = f"{path.parent} does not exist; create it first"
         if path.parent.is_dir():
-            reason = f"no file can be created in {path.parent}; choose another place"
+            reason = f"cannot create files in {path.parent}; choose another path"
     if isinstance(error, PermissionError):
-        reason = "permission denied; choose a place where you may write"
+        reason = "permission denied; choose a writable path"
     return OutputError(f"cannot write {path}: {(elsewhere(path) and _NOT_HERE) or reason}")
 
 
@@ -307,7 +307,7 @@ def _recover(parent: Path) -> None:
     """Undo unfinished work of dead processes."""
     if (parent / WORK).is_symlink():
         raise OutputError(f"{parent / WORK} is a link; remove it")
-    done: dict[str, list[str]] = {"put back": [], "removed the rest of": []}
+    done: dict[str, list[str]] = {"restored": [], "removed incomplete": []}
     for path in sorted(parent.glob(f"{WORK}/*/lock")):
         with suppress(OSError), ExitStack() as stack:  # belongs to another user or to a running process
             lock = os.open(path, os.O_RDWR)
@@ -319,24 +319,22 @@ def _recover(parent: Path) -> None:
                     done[did].append(path.parent.name)
     texts = [f"{did} {', '.join(names)}" for did, names in done.items() if names]
     if texts:
-        warnings.warn(
-            f"tfperf was killed while it wrote into {parent}: {'; '.join(texts)}", TfperfWarning, stacklevel=2
-        )
+        warnings.warn(f"tfperf was killed while writing to {parent}: {'; '.join(texts)}", TfperfWarning, stacklevel=2)
 
 
-def _undo(work: Path, place: Path) -> Literal["put back", "removed the rest of"] | None:
+def _undo(work: Path, place: Path) -> Literal["restored", "removed incomplete"] | None:
     """Move a replaced folder back if its replacement is missing, and remove the rest; return the action taken."""
     new, old = work / "new", work / "old"
-    done: Literal["put back", "removed the rest of"] | None = None
+    done: Literal["restored", "removed incomplete"] | None = None
     if os.path.lexists(old) and not place.exists():
         old.rename(place)
-        done = "put back"
+        done = "restored"
     for folder in (new, old):
         if folder.is_symlink():
             folder.unlink()
         elif folder.exists():
             shutil.rmtree(folder, ignore_errors=True)
-            done = done or "removed the rest of"
+            done = done or "removed incomplete"
     return done
 
 
@@ -357,15 +355,15 @@ def _lock(work: Path, place: Path) -> int:
                 (work / "new").mkdir()  # Without locks, mkdir excludes other processes.
             except (BlockingIOError, FileExistsError) as error:
                 owner = _owner(work / "lock") or "another process"
-                dead = "" if isinstance(error, BlockingIOError) else f", or remove {work} if it is dead"
-                wait = f"wait for it{dead}, or choose another place"
+                dead = "" if isinstance(error, BlockingIOError) else f", or delete {work} if it no longer runs"
+                wait = f"wait for it{dead}, or choose another path"
                 raise OutputError(f"cannot write {place}: {owner} is writing it; {wait}") from None
             os.truncate(lock, 0)
             since = time.strftime("%Y-%m-%d %H:%M:%S")
             os.write(lock, f"process {os.getpid()} on {platform.node()} (since {since})".encode())
             stack.pop_all()
             return lock
-    raise OutputError(f"cannot write {place}: {work} is removed again and again; choose another place")
+    raise OutputError(f"cannot write {place}: {work} is repeatedly deleted by another process; choose another path")
 
 
 def _owner(lock: Path) -> str:

@@ -19,7 +19,7 @@ _MOST_SECONDS = 10.0
 _AT_ONCE = 1000
 _LONGEST = 1000
 _LONGEST_QUOTE = 60
-_NOT_IN_RE2 = "; look-ahead, look-behind and references to groups do not exist here (the syntax is that of RE2)"
+_NOT_IN_RE2 = "; RE2 syntax has no look-ahead, look-behind or backreferences"
 
 
 class Pattern(Struct, frozen=True):
@@ -34,7 +34,7 @@ class Pattern(Struct, frozen=True):
         found = [np.zeros(0, np.bool_)]
         for at in range(0, len(texts), _AT_ONCE):
             if time.monotonic() > until:
-                raise TfperfError(f"the search for {_quoted(self.text)} takes too long; write a simpler expression")
+                raise TfperfError(f"the search for {_quoted(self.text)} takes too long; use a simpler expression")
             found.append(_search(texts[at : at + _AT_ONCE], self.text, self.ignore_case))
         return np.concatenate(found)
 
@@ -44,7 +44,7 @@ def pattern(text: str, *, ignore_case: bool = False) -> Pattern:
     import pyarrow
 
     if len(text) > _LONGEST:
-        raise ValueError(f"{_quoted(text)} is too long for a regular expression: write {_LONGEST:,} characters at most")
+        raise ValueError(f"{_quoted(text)} is too long for a regular expression: use at most {_LONGEST:,} characters")
     try:
         _search([""], text, ignore_case)
     except pyarrow.ArrowInvalid as error:

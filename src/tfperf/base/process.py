@@ -37,7 +37,7 @@ _NO_MEMORY = re.compile(
     re.IGNORECASE,
 )
 """Messages of the system and of libraries about memory, address space and thread stacks."""
-_NEEDS = "tfperf takes 300 MB (query and export-parquet 600 MB), and about 7 times the size of a profile"
+_NEEDS = "tfperf requires 300 MB (query and export-parquet: 600 MB) plus about 7 times the size of a profile"
 """Address space, as measured. Profiles whose events have no stats need the most."""
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """Parameters of glibc's `mallopt`."""
@@ -86,15 +86,15 @@ def lacks_memory(error: BaseException) -> bool:
 def _limits(root: Path) -> list[_Limit]:
     machine = _kilobytes(root / "proc/meminfo", "MemAvailable")
     free = f"{format_bytes(machine)} of this machine is free: " if machine < math.inf else ""
-    found = [_Limit(machine, f"{free}use one with more memory, or a smaller file")]
+    found = [_Limit(machine, f"{free}use a machine with more memory, or a smaller file")]
     for most, used in _CGROUP_LIMITS:
         if (root / used).exists() and (limit := _number(root / most)) < math.inf:
-            described = f"the container may take {format_bytes(limit)}: raise that limit, or use a smaller file"
+            described = f"the container is limited to {format_bytes(limit)}: increase the limit, or use a smaller file"
             found.append(_Limit(max(limit - _number(root / used), 0.0), described))
     space = address_space()
     if space < math.inf:
         left = max(space - _kilobytes(root / "proc/self/status", "VmSize", missing=0.0), 0.0)
-        described = f"`ulimit -v` lets a process take {format_bytes(space)}: raise that limit, or use a smaller file"
+        described = f"`ulimit -v` limits a process to {format_bytes(space)}: increase the limit, or use a smaller file"
         found.append(_Limit(left, described))
     return found
 

@@ -57,15 +57,15 @@ def parse_address(text: str) -> Address:
     if rest.startswith("unix:"):
         path = re.sub("^/{2,}", "/", rest.removeprefix("unix:"))
         if not path:
-            raise CaptureError("bad_address", f"{text!r} names no socket; write unix:/PATH")
+            raise CaptureError("bad_address", f"{text!r} has no socket path; use unix:/PATH")
         return Address("", 0, path)
     parts = _HOST_PORT.fullmatch(rest)
     if not parts:
-        hint = "write HOST:PORT, [IPV6]:PORT, grpc://HOST:PORT or unix:/PATH"
+        hint = "use HOST:PORT, [IPV6]:PORT, grpc://HOST:PORT or unix:/PATH"
         raise CaptureError("bad_address", f"{text!r} is not the address of a profiler server; {hint}")
     port = int(parts["port"])
     if not 0 < port < 1 << 16:
-        raise CaptureError("bad_address", f"{text!r} has port {port}; a port is a number from 1 to 65535")
+        raise CaptureError("bad_address", f"{text!r} has port {port}; use a port from 1 to 65535")
     return Address(parts["six"] or parts["host"], port)
 
 
@@ -97,7 +97,7 @@ def workers_in(text: str, port: int | None = None) -> list[Address]:
     ports = Ports(port)
     addresses = [ports.address(part) for part in text.split(",") if part.strip()]
     if not addresses:
-        raise CaptureError("bad_address", f"{text!r} names no workers; write HOST:PORT,HOST:PORT")
+        raise CaptureError("bad_address", f"{text!r} has no workers; use HOST:PORT,HOST:PORT")
     return addresses
 
 
@@ -112,7 +112,7 @@ def workers_of_file(path: Path, port: int | None = None) -> list[Address]:
         except CaptureError as error:
             raise CaptureError(error.reason, f"{path}, line {number}: {error}") from error
     if not addresses:
-        raise CaptureError("bad_address", f"{path} names no workers; write HOST:PORT, one on each line")
+        raise CaptureError("bad_address", f"{path} has no workers; write one HOST:PORT per line")
     return addresses
 
 
@@ -125,7 +125,7 @@ def workers_of_cluster(
     the first task of each listens at this port, the second at the next. Raises CaptureError `bad_address`.
     """
     if path is None and not environment.get("TF_CONFIG"):
-        raise CaptureError("bad_address", "TF_CONFIG is not set here; name a file with the cluster")
+        raise CaptureError("bad_address", "TF_CONFIG is not set; pass a file with the cluster")
     text, origin = (environment["TF_CONFIG"], "TF_CONFIG") if path is None else (_text(path), str(path))
     ports, addresses = Ports(port), list[Address]()
     for job, tasks in _cluster(text, origin).items():
@@ -140,20 +140,20 @@ def workers_of_cluster(
                 raise CaptureError(error.reason, f"{origin}, task {task}: {error}") from error
             addresses.append(Address(address.host, address.port, address.path, task))
     if not addresses:
-        raise CaptureError("bad_address", f"{origin} names no tasks; {_EXAMPLE}")
+        raise CaptureError("bad_address", f"{origin} has no tasks; {_EXAMPLE}")
     return addresses
 
 
 def check_workers(addresses: Sequence[Address]) -> None:
     """Raise CaptureError `bad_address` for too many workers, or for a repeated one."""
     if len(addresses) > MOST_WORKERS:
-        problem = f"{len(addresses)} workers are named, and {MOST_WORKERS} are profiled at once at most"
-        raise CaptureError("bad_address", f"{problem}; name some of them, which tell about the others")
+        problem = f"got {len(addresses)} workers, but at most {MOST_WORKERS} can be profiled at once"
+        raise CaptureError("bad_address", f"{problem}; pass a sample of them")
     counts = Counter((address.host.lower(), address.port, address.path) for address in addresses)
     twice = [str(each) for each in addresses if counts[each.host.lower(), each.port, each.path] > 1]
     if twice:
         names = listed(list(dict.fromkeys(twice)), 3)
-        raise CaptureError("bad_address", f"a worker is named twice; name each once: {names}")
+        raise CaptureError("bad_address", f"workers are listed twice; list each worker once: {names}")
 
 
 def _cluster(text: str, origin: str) -> dict[str, object]:
@@ -172,8 +172,8 @@ def _text(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(_LONGEST_FILE + 1)
         if len(data) > _LONGEST_FILE:
-            raise CaptureError("bad_address", f"{path} is too large for a list of workers")
+            raise CaptureError("bad_address", f"{path} is too large; pass a list of workers")
         return data.decode()
     except (OSError, UnicodeDecodeError) as error:
-        words = getattr(error, "strerror", None) or "it is not text"
-        raise CaptureError("bad_address", f"cannot read {path}: {words}; name a file with the workers") from error
+        words = getattr(error, "strerror", None) or "not a text file"
+        raise CaptureError("bad_address", f"cannot read {path}: {words}; pass a file with the workers") from error

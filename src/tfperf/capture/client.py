@@ -109,7 +109,7 @@ class PendingReply:
         if not is_done:
             raise late(self._address) if self._is_late else self._fail(self._call) from None
         if reply is None:  # The status came without a message.
-            raise bad_reply(self._address, "it is incomplete")
+            raise bad_reply(self._address, "incomplete reply")
         if isinstance(reply, ValueError):
             raise bad_reply(self._address, str(reply))
         return reply
@@ -146,7 +146,7 @@ class ProfilerClient:
         try:
             credentials = grpc.ssl_channel_credentials(tls_ca.read_bytes())
         except OSError as error:
-            raise CaptureError("tls", f"cannot read {tls_ca}: {error.strerror}; name a PEM file") from error
+            raise CaptureError("tls", f"cannot read {tls_ca}: {error.strerror}; pass a PEM file") from error
         self._channel = grpc.secure_channel(address.target, credentials, options)
 
     def __enter__(self) -> ProfilerClient:
@@ -235,14 +235,14 @@ def _connect(address: Address, deadline: float) -> socket.socket:
     # The first address is the most likely one, so its error is the most useful.
     first = failures[0]
     if isinstance(first, ConnectionRefusedError | FileNotFoundError) or first.errno == errno.EADDRNOTAVAIL:
-        raise CaptureError("not_listening", f"nothing listens on {address}; check the port, or {SERVER_SNIPPET}")
+        raise CaptureError("not_listening", f"no server listens on {address}; check the port, or {SERVER_SNIPPET}")
     raise _unreachable(address, first)
 
 
 def _resolve(address: Address, deadline: float) -> list[tuple[int, Any]]:
     if address.path:
         if not hasattr(socket, "AF_UNIX"):
-            raise CaptureError("unreachable", f"cannot reach {address}: this system has no unix sockets")
+            raise CaptureError("unreachable", f"cannot reach {address}: this system does not support unix sockets")
         return [(socket.AF_UNIX, address.path)]
     # The system's resolver has no timeout.
     with DaemonThreads(1, "tfperf-resolve") as thread:
@@ -252,7 +252,7 @@ def _resolve(address: Address, deadline: float) -> list[tuple[int, Any]]:
     except concurrent.futures.TimeoutError:
         raise _unreachable(address, TimeoutError()) from None
     except (OSError, ValueError):  # ValueError: a part of the name is empty or too long.
-        message = f"the host name in {address} is unknown here; check the spelling, or use the IP address"
+        message = f"cannot resolve the host name in {address}; check the spelling, or use the IP address"
         raise CaptureError("unknown_host", message) from None
 
 
@@ -289,13 +289,15 @@ def _exchange_settings(connection: socket.socket, address: Address, deadline: fl
                 break
             answer += data
     except TimeoutError:
-        raise _silent(address, "is it a profiler server, and does its process still run (not stopped)?") from None
+        raise _silent(
+            address, "check that it is a profiler server, and that its process is running (not stopped)"
+        ) from None
     except ssl.SSLError as error:  # A server that requires a client certificate fails only here.
         raise _no_tls(address, _words(error)) from error
     except OSError:
         pass
     if answer.startswith(_TLS_ALERT):
-        raise _no_tls(address, "the server uses TLS, and no --tls-ca is given")
+        raise _no_tls(address, "the server uses TLS, but --tls-ca is not set")
     is_settings = len(answer) == _FRAME_HEAD_BYTES and answer[3:4] == bytes([_SETTINGS])
     if not is_settings or int.from_bytes(answer[:3], "big") % _SETTING_BYTES:
         problem = f"the server on {address} is not a profiler server (it does not speak gRPC)"
@@ -308,16 +310,16 @@ def _seconds_left(deadline: float) -> float:
 
 def _unreachable(address: Address, error: OSError) -> CaptureError:
     timed_out = isinstance(error, TimeoutError)
-    problem = f"{address} does not answer" if timed_out else f"cannot reach {address}: {_words(error)}"
+    problem = f"{address} does not respond" if timed_out else f"cannot reach {address}: {_words(error)}"
     return CaptureError("unreachable", f"{problem}; check host, port and firewall")
 
 
 def _silent(address: Address, hint: str) -> CaptureError:
-    return CaptureError("timeout", f"{address} accepts connections but never answers; {hint}")
+    return CaptureError("timeout", f"{address} accepts connections but does not respond; {hint}")
 
 
 def _no_tls(address: Address, words: str) -> CaptureError:
-    return CaptureError("tls", f"TLS with {address} failed ({words}); check --tls-ca, and whether the server uses TLS")
+    return CaptureError("tls", f"TLS with {address} failed ({words}); check --tls-ca, and that the server uses TLS")
 
 
 def _words(error: OSError) -> str:
@@ -331,21 +333,21 @@ def call_error(address: Address, call: Any, max_reply_bytes: int, *, continuous:
     code, details = getattr(call.code(), "name", "UNKNOWN"), one_line(call.details() or "")
     words = f" ({details})" if details else ""
     if re.search(_BUSY, details) or code == "ALREADY_EXISTS":
-        return CaptureError("busy", f"{address} is already being profiled by someone else; wait, or use --retries")
+        return CaptureError("busy", f"{address} is already being profiled; wait, or use --retries")
     if code == "UNIMPLEMENTED" and continuous:
-        problem = "cannot profile continuously (an older TensorFlow?); leave out --continuous"
+        problem = "cannot profile continuously (older TensorFlow?); omit --continuous"
         return CaptureError("unsupported", f"the server at {address} {problem}")
     if code == "UNIMPLEMENTED" or re.search(_NOT_GRPC, details):
         problem = f"the server on {address} is not a profiler server{words}; {SERVER_SNIPPET}"
         return CaptureError("not_a_profiler", problem)
     if code == "RESOURCE_EXHAUSTED":
         problem = f"the trace of {address} is larger than the limit of {format_bytes(max_reply_bytes)}{words}"
-        return CaptureError("too_large", f"{problem}; use a shorter --duration, or raise --max-size (at most 2 GiB)")
+        return CaptureError("too_large", f"{problem}; use a shorter --duration, or increase --max-size (at most 2 GiB)")
     if code == "DEADLINE_EXCEEDED":
         return late(address)
     if code == "UNAVAILABLE":
-        problem = f"the connection to {address} broke during profiling{words}"
-        return CaptureError("died", f"{problem}; did the job end or crash?")
+        problem = f"lost the connection to {address} during profiling{words}"
+        return CaptureError("died", f"{problem}; check whether the job ended or crashed")
     if code == "CANCELLED":
         return CaptureError("interrupted", f"profiling {address} was interrupted")
     if code in ("INTERNAL", "UNKNOWN") and re.search(_BAD_REPLY, details):
@@ -355,13 +357,13 @@ def call_error(address: Address, call: Any, max_reply_bytes: int, *, continuous:
 
 def late(address: Address) -> CaptureError:
     """Return the error for a late reply."""
-    fix = "raise --timeout, or use a shorter --duration"
-    return CaptureError("timeout", f"{address} accepted the request but did not answer in time; {fix}")
+    fix = "increase --timeout, or use a shorter --duration"
+    return CaptureError("timeout", f"{address} accepted the request but did not reply in time; {fix}")
 
 
 def bad_reply(address: Address, words: str) -> CaptureError:
     """Return the error for a reply that is incomplete or damaged."""
-    return CaptureError("bad_reply", f"{address} sent no valid reply ({words}); try again")
+    return CaptureError("bad_reply", f"{address} sent an invalid reply ({words}); try again")
 
 
 def one_line(text: str, limit: int = 200) -> str:

@@ -55,12 +55,12 @@ def gpu_checks(machine: Machine) -> list[Check]:
     if maker == "NVIDIA":
         restricted = machine.profiling_is_restricted()
         if not restricted:
-            permission = Check(_PERMISSION, "ok", NOT_CHECKED if restricted is None else "all users may profile")
+            permission = Check(_PERMISSION, "ok", NOT_CHECKED if restricted is None else "all users can profile")
         elif machine.may_profile():
-            permission = Check(_PERMISSION, "ok", "only administrators may profile, and this user is one")
+            permission = Check(_PERMISSION, "ok", "only administrators can profile, and you are one")
         else:
             # Since CUDA 10.2, this restriction mostly affects counters, which TensorFlow's tracer does not use.
-            found = "only administrators may profile: GPU events may be refused"
+            found = "only administrators can profile: GPU events may be missing"
             permission = Check(_PERMISSION, "warn", found, PERMISSION_FIX)
         return [gpu, _cupti_check(machine), permission]
     return [gpu, *(Check(name, "ok", "not needed without an NVIDIA GPU") for name in ("libcupti", _PERMISSION))]
@@ -92,15 +92,15 @@ def _ask_nvidia_smi(machine: Machine) -> list[str]:
 def _gpu_check(machine: Machine, maker: str, models: list[str]) -> Check:
     if not models and (hidden := machine.nvidia_models()):
         in_container = "start the container with --gpus all (Kubernetes: limits: nvidia.com/gpu: 1)"
-        fix = f"{in_container}; without a container, run `nvidia-smi` once as root"
-        return Check("GPU", "warn", f"{_listed_models(hidden)} in the machine, but none can be opened here", fix)
+        fix = f"{in_container}; outside a container, run `nvidia-smi` once as root"
+        return Check("GPU", "warn", f"{_listed_models(hidden)} installed, but not accessible here", fix)
     if not models:
         return Check("GPU", "ok", "none on this machine" if machine.is_linux else f"none found; {NOT_CHECKED} in full")
     names = _listed_models(models)
     for variable in _HIDING_VARIABLES[maker]:
         value = machine.environment.get(variable)
         if value is not None and value.strip() in ("", "-1", "NoDevFiles"):
-            fix = f"unset {variable} where the job is started"
+            fix = f"unset {variable} in the environment of the job"
             return Check("GPU", "warn", f"{names}, hidden by {variable}={value}", fix)
     if maker == "NVIDIA" and has_gpu_tensorflow(machine) is False:
         fix = 'pip uninstall -y tensorflow-cpu; pip install "tensorflow[and-cuda]"'
@@ -119,10 +119,10 @@ def _cupti_check(machine: Machine) -> Check:
         return Check("libcupti", "ok", loaded)
     if unused := machine.unused_cupti():
         fix = f"export LD_LIBRARY_PATH={Path(unused).parent}:$LD_LIBRARY_PATH"
-        return Check("libcupti", "warn", f"{unused}, in a folder that programs do not search", fix)
+        return Check("libcupti", "warn", f"{unused}, outside the library search path", fix)
     # Without a GPU build of TensorFlow here, jobs may run in another environment.
     status: Status = "fail" if has_gpu_tensorflow(machine) else "warn"
-    return Check("libcupti", status, "not found here: traces may have no GPU events", LIBRARY_FIX)
+    return Check("libcupti", status, "not found: traces may have no GPU events", LIBRARY_FIX)
 
 
 def port_check(machine: Machine, port: int) -> Check:
@@ -132,7 +132,7 @@ def port_check(machine: Machine, port: int) -> Check:
     listener = machine.find_listener(port)
     if listener is None:
         return Check("port", "ok", f"{port} is free")
-    return Check("port", "ok", f"{listener} listens on {port}", f"if that is the job: tfperf doctor --port {port}")
+    return Check("port", "ok", f"{listener} listens on {port}", f"if this is the job, run tfperf doctor --port {port}")
 
 
 def logdir_checks(logdir: Path) -> Iterator[Check]:
@@ -147,9 +147,9 @@ def logdir_checks(logdir: Path) -> Iterator[Check]:
         yield Check.of_error("log folder", error)
         return
     except OSError as error:
-        yield Check("log folder", "fail", f"cannot write to {existing}: {error.strerror}", "name another --logdir")
+        yield Check("log folder", "fail", f"cannot write to {existing}: {error.strerror}", "choose another --logdir")
         return
-    yield Check("log folder", "ok", f"{folder} {'is writable' if existing == folder else 'can be made'}")
+    yield Check("log folder", "ok", f"{folder} {'is writable' if existing == folder else 'can be created'}")
     yield space_check(free_bytes)
 
 
@@ -158,7 +158,7 @@ def space_check(free_bytes: int) -> Check:
     if free_bytes >= _SCARCE_BYTES:
         return Check("disk space", "ok", f"{format_bytes(free_bytes)} free")
     status: Status = "fail" if free_bytes < _TOO_FEW_BYTES else "warn"
-    fix = "free some space, or name another --logdir; a trace takes 1 to 500 MB"
+    fix = "free some space, or choose another --logdir; a trace takes 1 to 500 MB"
     return Check("disk space", status, f"{format_bytes(free_bytes)} free", fix)
 
 
@@ -178,15 +178,15 @@ def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None
     except CaptureError as error:
         return [*checks, Check.of_error("profiler", error)]
     except TraceFormatError as error:
-        fix = "is this TensorFlow's profiler, or tfperf.serve()?"
+        fix = "check that this is TensorFlow's profiler or tfperf.serve()"
         return [*checks, Check("profiler", "fail", f"the trace of {address} is damaged: {error}", fix)]
     except OSError as error:
         problem = f"no space for temporary files: {error.strerror}"
         return [*checks, Check("profiler", "fail", problem, "free some space in /tmp, or set TMPDIR")]
-    checks.append(Check("profiler", "ok", f"{address} answers"))
+    checks.append(Check("profiler", "ok", f"{address} responds"))
     if not contents or not contents.event_count:
-        idle = f"nothing in {duration_ms} ms: the job is idle, or waits outside TensorFlow"
-        fix = "check while it works; tfperf capture --wait-for-activity waits for that"
+        idle = f"no events in {duration_ms} ms: the job is idle or waiting outside TensorFlow"
+        fix = "check while it is running steps; tfperf capture --wait-for-activity waits for them"
         return [*checks, Check("trace of the job", "warn", idle, fix)]
     checks.append(Check("trace of the job", "ok", f"{counted(contents.event_count, 'event')} in {duration_ms} ms"))
     return [*checks, _job_gpu_check(contents, machine if address.is_here else None, listener)]
@@ -207,8 +207,8 @@ def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Conte
     elif reply.empty_trace:
         return None
     elif not place.is_file():
-        problem = f"{client.address} answers, but writes traces on its own disk (just now {place})"
-        raise CaptureError("written_remotely", f"{problem}; update the job's TensorFlow, or copy traces from there")
+        problem = f"{client.address} responds, but writes traces to its own disk (this one: {place})"
+        raise CaptureError("written_remotely", f"{problem}; update TensorFlow in the job, or copy traces from there")
     return look_into(place)
 
 
@@ -219,8 +219,8 @@ def _job_gpu_check(contents: Contents, machine: Machine | None, listener: Listen
     if count := gpu_event_count(contents):
         return Check(name, "ok", counted(count, "event"))
     if has_gpu_plane(contents):
-        return Check(name, "ok", "no events: the GPU did nothing meanwhile, or the job does not use it")
-    return Check(name, "ok", "no GPU in the trace, and no sign that the job uses one")
+        return Check(name, "ok", "no events: the GPU was idle, or the job does not use it")
+    return Check(name, "ok", "no GPU in the trace, and no evidence that the job uses one")
 
 
 _WITHOUT_GPU = {"tensorflow-cpu", "tf-nightly-cpu", "tensorflow-cpu-aws", "intel-tensorflow", "tensorflow-intel"}
@@ -287,7 +287,7 @@ class _Packages:
         for tensorflow in self.tensorflows:
             accepted = self._accepted_versions(tensorflow, name)
             if self.release(name) and not accepted.contains(version, prereleases=True):
-                conflict = f"{version}, but {tensorflow} {self.version(tensorflow)} needs {accepted}"
+                conflict = f"{version}, but {tensorflow} {self.version(tensorflow)} requires {accepted}"
                 return Check(name, "warn", conflict, f'pip install "{name}{accepted}"')
         return Check(name, "ok", version)
 
@@ -309,14 +309,14 @@ class _Packages:
 def _tensorflow_check(packages: _Packages) -> Check:
     installed = ", ".join(f"{name} {packages.version(name)}" for name in packages.tensorflows)
     if not installed:
-        without = "not installed: profiling from inside a job needs it, nothing else does"
-        return Check("TensorFlow", "warn", without, "pip install tensorflow, if jobs run in this environment")
+        without = "not installed: required only for profiling from inside a job"
+        return Check("TensorFlow", "warn", without, "pip install tensorflow, if jobs use this environment")
     rivals = [name for name in packages.tensorflows if name not in _PARTS]
     if len(rivals) > 1:
         fix = f"pip uninstall -y {' '.join(rivals)}, then install one of them again"
         return Check("TensorFlow", "warn", f"{installed}: they overwrite each other's files", fix)
     if packages.release(packages.tensorflows[0]) < _MIN_TENSORFLOW:
-        untested = f"{installed}: older than the versions that tfperf is tested with"
+        untested = f"{installed}: older than the versions tested with tfperf"
         return Check("TensorFlow", "warn", untested, 'pip install "tensorflow>=2.13"')
     return Check("TensorFlow", "ok", installed)
 
@@ -328,12 +328,12 @@ def _keras_check(packages: _Packages, *, legacy: bool) -> Check:
     if not packages.tensorflows:
         return Check("Keras", "ok", installed or "not installed")
     if legacy and not tf_keras:
-        missing = f"{installed or 'none'}; TF_USE_LEGACY_KERAS needs tf_keras"
+        missing = f"{installed or 'none'}; TF_USE_LEGACY_KERAS requires tf_keras"
         return Check("Keras", "warn", missing, "pip install tf_keras")
     if not installed:
         return Check("Keras", "warn", "not installed: tf.keras does not work", "pip install keras")
     needs_keras_3 = packages.release(packages.tensorflows[0]) >= _KERAS_3_SINCE
     if keras and not legacy and needs_keras_3 != (packages.release("keras") >= (3,)):
         fix = f'pip install "{"keras>=3" if needs_keras_3 else "keras<3"}"'
-        return Check("Keras", "warn", f"{installed}: not the version for this TensorFlow", fix)
+        return Check("Keras", "warn", f"{installed}: wrong version for this TensorFlow", fix)
     return Check("Keras", "ok", installed)

@@ -74,7 +74,7 @@ class Collector:
     ) -> None:
         for name, value in (("every", every), ("max_steps", max_steps), ("max_bytes", max_bytes)):
             if value < 1:
-                raise ValueError(f"{name} must be 1 or more, not {value}")
+                raise ValueError(f"{name} must be at least 1, not {value}")
         self._folder = Path(folder)
         self._every, self._max_steps, self._max_bytes, self._saver = every, max_steps, max_bytes, saver
         self._sizes: dict[int, int] = {}
@@ -88,7 +88,9 @@ class Collector:
         with self._reported():
             self._folder.mkdir(parents=True, exist_ok=True)
             if any(self._folder.iterdir()):
-                raise OutputError(f"{self._folder} is not empty, and nothing in it is replaced; name a new folder")
+                raise OutputError(
+                    f"{self._folder} is not empty, and its files are not overwritten; choose a new folder"
+                )
 
     @property
     def collected(self) -> Collected:
@@ -146,13 +148,13 @@ class Collector:
         """
         if not hasattr(getattr(function, "graph", None), "captures"):
             raise ValueError(
-                "give a concrete function: collector.add_function(train_step.get_concrete_function(x, y)), "
-                f"not {type(function).__name__}"
+                f"expected a concrete function, not {type(function).__name__}: "
+                "collector.add_function(train_step.get_concrete_function(x, y))"
             )
         if self._written_version is not None:
-            raise OutputError(f"{self._folder} holds a graph already; use another Collector for another function")
+            raise OutputError(f"{self._folder} already has a graph; use another Collector for another function")
         self._write_graph(function.graph, *function_graph_and_log(function))
-        self._note = "no times and no memory: TensorFlow 2 does not record them by node; see tfperf capture"
+        self._note = "times and memory are missing: TensorFlow 2 does not record them per node; use tfperf capture"
         return self.collected
 
     def close(self) -> Collected:
@@ -182,7 +184,7 @@ class Collector:
         """Write the record of a step if it fits, and check whether another one fits."""
         taken = sum(self._sizes.values())
         if taken + len(record) > self._max_bytes:
-            needs = f"step {step} recorded {format_bytes(len(record))}, {format_bytes(taken)} are written"
+            needs = f"the record of step {step} has {format_bytes(len(record))}; already written: {format_bytes(taken)}"
             self._stop(f"max_bytes={self._max_bytes} is reached ({needs})")
             return
         self._write(step_name(step), record)
@@ -197,7 +199,7 @@ class Collector:
     def _stop(self, limit: str) -> None:
         self._stopped = limit
         steps = counted(len(self._sizes), "step")
-        message = f"tfprof data of {steps} is in {self._folder}; no more steps are traced: {limit}"
+        message = f"wrote tfprof data of {steps} to {self._folder}; tracing stopped: {limit}"
         warnings.warn(message, TfperfWarning, stacklevel=4)
 
     def _write_graph(self, graph: Any, definition: bytes, log: bytes) -> None:
@@ -240,7 +242,7 @@ def graph_and_log(
         op_log, _ = _logged(shaped, op_log, run_metadata=run_metadata, add_trace=False)
     log, unknown = _logged(graph, op_log, add_trace=add_trace)
     if unknown and shaped is None:
-        _say_unknown(unknown, "add a step, which says them")
+        _say_unknown(unknown, "add a step, which records them")
     return bytes((shaped or graph).as_graph_def(add_shapes=True).SerializeToString()), log
 
 
@@ -330,7 +332,7 @@ def _logged(graph: Any, op_log: bytes, *, run_metadata: bytes = b"", add_trace: 
 
 
 def _say_unknown(count: int, advice: str) -> None:
-    message = f"float operations of {counted(count, 'op')} are unknown, since shapes are open; {advice}"
+    message = f"float operations of {counted(count, 'op')} are unknown, because shapes are not fully defined; {advice}"
     warnings.warn(message, TfperfWarning, stacklevel=4)
 
 

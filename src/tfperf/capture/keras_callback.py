@@ -413,7 +413,7 @@ class Extent(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not 0 <= self.first <= self.last:
             problem = f"{(self.first, self.last)} is not a range of steps"
-            raise TfperfError(f"{problem}; write (FIRST, LAST) with 0 <= FIRST <= LAST")
+            raise TfperfError(f"{problem}; use (FIRST, LAST) with 0 <= FIRST <= LAST")
 
 
 class StepProfile:

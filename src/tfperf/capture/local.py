@@ -136,7 +136,7 @@ def begin(logdir: str | Path, options: TracerOptions, name: Callable[[], RunName
     global _running
     with _lock:
         if is_running():
-            raise CaptureError("already_started", "tfperf already profiles this process; call tfperf.stop() first")
+            raise CaptureError("already_started", "tfperf is already profiling this process; call tfperf.stop() first")
         folder = RunFolder(logdir, name())
         try:
             profiler = TensorflowSession(options, folder.scratch())
@@ -177,17 +177,17 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
             with session.profiler.export() as file:
                 path, contents = session.folder.adopt(worker, file, facts_of)
         except TraceFormatError as error:
-            raise CaptureError("bad_reply", f"the trace of TensorFlow's profiler is damaged: {error}") from error
+            raise CaptureError("bad_reply", f"the trace from TensorFlow's profiler is damaged: {error}") from error
         finally:
             session.folder.drop_if_empty()
         if path and path.name != file_name(worker):
-            problem = f"run {path.parent.name} has a trace of {worker} already, which stays"
-            hint = f"this process wrote {path.name} (to name it yourself: {HOST_VARIABLE}=NAME)"
+            problem = f"run {path.parent.name} already has a trace of {worker}, which was kept"
+            hint = f"this process wrote {path.name} (to set the name: {HOST_VARIABLE}=NAME)"
             print(f"tfperf: {problem}; {hint}", file=sys.stderr, flush=True)
         captured = captured_trace(
             path.name.removesuffix(SUFFIX) if path else worker, path, contents, session.options, is_here=True
         )
-        idle = "TensorFlow did nothing while it was profiled, so there is no trace; profile the part that works"
+        idle = "no TensorFlow activity was recorded, so there is no trace; profile code that runs TensorFlow ops"
         message = captured.message if path else idle
         return replace(captured, message=message, overhead_percent=overhead.get("overhead_percent"))
 
@@ -283,10 +283,10 @@ def _stop_at_exit() -> None:
         try:
             if is_running():
                 captured = stop()
-                words = f"the trace is in {captured.path}" if captured.path else captured.message
-                print(f"tfperf: the program ended while it was profiled; {words}", file=sys.stderr)
+                words = f"wrote {captured.path}" if captured.path else captured.message
+                print(f"tfperf: the program ended during profiling; {words}", file=sys.stderr)
         except Exception as error:
-            print(f"tfperf: the program ended while it was profiled; there is no trace: {error}", file=sys.stderr)
+            print(f"tfperf: the program ended during profiling; no trace was written: {error}", file=sys.stderr)
         finally:
             _lock.release()
 
@@ -336,7 +336,7 @@ class SafeProfile:
                 return False
             self._process = os.getpid()
             if "tensorflow" not in sys.modules:  # Importing it here would change the program.
-                message = "the program does not use TensorFlow, so there is nothing to profile"
+                message = "the program does not use TensorFlow, so it cannot be profiled"
                 self.result = no_trace("no_tensorflow", message)
                 return False
             _wait_for_devices()

@@ -48,7 +48,7 @@ class TracerOptions(Struct, frozen=True):
     def __post_init__(self) -> None:
         for name, limit in {"host_tracer_level": 3, "device_tracer_level": 1, "python_tracer_level": 1}.items():
             if not 0 <= int(getattr(self, name)) <= limit:
-                raise TfperfError(f"{name} is {getattr(self, name)}; it must be from 0 to {limit}")
+                raise TfperfError(f"{name} is {getattr(self, name)}; use 0 to {limit}")
 
 
 Status = Literal["ok", "warn", "fail"]
@@ -75,12 +75,14 @@ class Captured(Shown, Struct, frozen=True, kw_only=True):
     def describe(self) -> str:
         """Return one line with the path, size and cost of the trace, or the reason why there is none."""
         if self.path is None:
-            return f"nothing was captured: {self.message}"
+            return f"no profile was captured: {self.message}"
         facts = [format_bytes(self.size_bytes or 0), counted(self.event_count or 0, "event")]
         if self.overhead_percent is not None:
             slower = self.overhead_percent
-            facts.append(f"steps took {slower:.0f} % longer" if slower >= 1 else "steps took no longer")
-        return f"the trace is in {self.path} ({', '.join(facts)})" + (self.message and f"; {self.message}")
+            facts.append(
+                f"profiling made steps {slower:.0f}% longer" if slower >= 1 else "profiling did not slow steps down"
+            )
+        return f"wrote {self.path} ({', '.join(facts)})" + (self.message and f"; {self.message}")
 
 
 def start_spread_ms(captured: Iterable[Captured]) -> float | None:
@@ -106,8 +108,8 @@ class Check(Struct, frozen=True):
 
 
 IDLE = (
-    "the job did nothing that the profiler records: it is idle, or waits outside TensorFlow; "
-    "try again while it works (--wait-for-activity)"
+    "no events were recorded: the job is idle or waiting outside TensorFlow; try again while it is running steps "
+    "(--wait-for-activity)"
 )
 _PLANE = "/device:GPU:"
 
@@ -128,8 +130,8 @@ def captured_trace(
     elif options.python_tracer_level and not contents.has_python_frames:
         reason = "no_python_frames"
         message = (
-            "the trace has no Python calls: none was made while it was taken, or this TensorFlow cannot record them; "
-            "profile while Python works, with a newer TensorFlow"
+            "the trace has no Python calls: the job made none, or this TensorFlow cannot record them; profile while "
+            "Python code is running, with a newer TensorFlow"
         )
     size, count = contents.size_bytes if path else None, contents.event_count
     return Captured(
@@ -165,7 +167,7 @@ def missing_gpu(contents: Contents, machine: Machine | None, process: int | str 
     if machine and machine.uses_gpu(process) and not has_gpu_plane(contents):
         # A running tracer creates a plane for each GPU, even for an idle one.
         fix = _silent_fix(machine, process) if machine.nvidia_devices() else ROCM_FIX
-        return MissingGpu("the job has a GPU open, but its tracer did not start", fix)
+        return MissingGpu("the job uses a GPU, but the GPU tracer did not start", fix)
     return None
 
 
@@ -182,5 +184,5 @@ def has_gpu_plane(contents: Contents) -> bool:
 def _silent_fix(machine: Machine | None, process: int | str) -> str:
     """Return the fix if the evidence does not show which of the two usual causes applies."""
     if machine and machine.profiling_is_restricted() and not machine.may_profile(process):
-        return f"the driver of this machine allows profiling only for administrators: {PERMISSION_FIX}"
+        return f"the driver of this machine allows only administrators to profile: {PERMISSION_FIX}"
     return SILENT_FIX

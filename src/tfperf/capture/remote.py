@@ -148,7 +148,7 @@ class _Profiling(Struct):
         for client, kept in replies.as_they_come(ending):
             recorded_s = max(ending.since_s - start_s, 0.0)
             if ending.since_s and recorded_s < request.duration_s and kept.path and not kept.reason:
-                kept = replace(kept, message=f"interrupted after {recorded_s:.1f} s; what was recorded is kept")
+                kept = replace(kept, message=f"interrupted after {recorded_s:.1f} s; the recorded events are kept")
             results[client] = kept
             if kept.path:
                 client.close()  # A connection keeps buffers as large as the largest reply.
@@ -186,7 +186,7 @@ def receive(client: ProfilerClient, call: PendingReply, folder: RunFolder, reque
         else:  # An older server writes the trace itself, perhaps to a disk that is readable here.
             place = trace_place(client, folder)
             if not place.is_file():
-                problem = f"the older TensorFlow of {address} writes the trace itself, to {place} on its machine"
+                problem = f"{address} runs an older TensorFlow, which wrote the trace to {place} on its machine"
                 raise CaptureError("written_remotely", f"{problem}; copy it from there")
             path, contents = folder.adopt(address.label, place)
     except CaptureError as error:
@@ -277,7 +277,7 @@ def record(
         lost = _start(clients, request, logdir, stop)
         running = [client for client in clients if client not in lost]
         if running:
-            say(f"recording: a trace every {request.duration_s:g} s, the last {keep} are kept; Ctrl-C ends it")
+            say(f"recording one trace per {request.duration_s:g} s and keeping the last {keep}; press Ctrl-C to stop")
         try:
             while running and not stop.is_set():
                 stop.wait(request.duration_s)
@@ -296,7 +296,7 @@ def record(
         finally:
             on_each_within(MUTE_SECONDS, running, ProfilerClient.stop_continuous)
         if running and not kept:
-            say("no recording was worth keeping, so nothing was kept")
+            say("no recording met the conditions, so none was kept")
         results = [result for recording in kept for result in recording.captured]
         return [*results, *(lost[client] for client in clients if client in lost)]
 
@@ -462,7 +462,7 @@ class Ending(Struct):
             return
         if not self.since_s:
             self.since_s = time.monotonic()
-            self.say("interrupted: ending the session and waiting for what it recorded (Ctrl-C again to give up)")
+            self.say("interrupted: stopping the session and fetching the trace (press Ctrl-C again to abort)")
             for client in self.pending:
                 self._asked.append(client.terminate(self.session_id))
                 self._asked[-1].when_answered(partial(self._awake.add, client))

@@ -47,19 +47,21 @@ _TRIES = 20
 def local_folder(logdir: str | Path) -> Path:
     """Return the logdir as an absolute path; raises CaptureError `not_written` if no trace can be written there."""
     if _URL.match(str(logdir)):
-        raise CaptureError("not_written", f"{logdir} is not a local folder; capture to one and copy it there")
+        raise CaptureError(
+            "not_written", f"{logdir} is not a local folder; capture to a local folder, and copy it there"
+        )
     folder = Path(logdir).expanduser().absolute()
     with _reported(folder):
         existing = next((path for path in (folder, *folder.parents) if path.exists()), folder)
         if not existing.is_dir():
-            raise CaptureError("not_written", f"{existing} is a file; name a folder for the traces")
+            raise CaptureError("not_written", f"{existing} is a file; pass a folder for the traces")
     try:
         with tempfile.TemporaryFile(dir=existing):
             return folder
     except OSError as error:
         place = f"{folder}" if existing == folder else f"{folder} (in {existing})"
         problem = f"cannot write to {place}: {error.strerror or error}"
-        raise CaptureError("not_written", f"{problem}; name another logdir") from error
+        raise CaptureError("not_written", f"{problem}; choose another logdir") from error
 
 
 class RunFolder:
@@ -171,7 +173,9 @@ class RunFolder:
             with _reported(target), contextlib.suppress(FileNotFoundError):
                 temporary.touch(exist_ok=False)
                 return target, temporary
-        raise CaptureError("not_written", f"{self.path} is removed again and again; name another logdir")
+        raise CaptureError(
+            "not_written", f"{self.path} is repeatedly deleted by another process; choose another logdir"
+        )
 
     def _make_parents(self, folder: Path) -> None:
         made = [parent for parent in folder.parents if not parent.exists()]
@@ -185,7 +189,7 @@ def _reported(place: Path) -> Iterator[None]:
         yield
     except OSError as error:
         problem = f"cannot write {error.filename or place}: {error.strerror or error}"
-        raise CaptureError("not_written", f"{problem}; name another logdir") from error
+        raise CaptureError("not_written", f"{problem}; choose another logdir") from error
 
 
 def _move(temporary: Path, place: Path) -> None:
@@ -217,7 +221,7 @@ def _first_free(places: Iterator[Path], make: Callable[[Path], object]) -> Path:
         with contextlib.suppress(FileExistsError):
             make(place)
             return place
-    raise FileExistsError(errno.EEXIST, "too many names like this one are taken", str(place))
+    raise FileExistsError(errno.EEXIST, "too many similar names already exist", str(place))
 
 
 RUN_VARIABLE = "TFPERF_RUN"
@@ -313,7 +317,7 @@ def check_run_name(name: str, origin: str = "run") -> str:
     """Return the name if it is valid for a run folder; raises TfperfError."""
     is_plain = name.isprintable() and not any(letter in name for letter in _NOT_IN_NAMES)
     if not is_plain or not name.strip() or name.startswith(".") or len(name.encode()) > _LONGEST_NAME:
-        problem = f"{origin} {name[:_LONGEST_NAME]!r} cannot be the name of a folder"
+        problem = f"{origin} {name[:_LONGEST_NAME]!r} is not a valid folder name"
         raise TfperfError(f"{problem}; use letters, digits, - and _, at most {_LONGEST_NAME}")
     return name
 

@@ -117,7 +117,7 @@ class _ScriptJob:
             return  # A forked child.
         with contextlib.suppress(Exception):
             if self._timed:
-                self._timed.finish("the script ended while it was profiled")
+                self._timed.finish("the script ended during profiling")
             self._callback.close()
             self.write(is_over=True)
 
@@ -151,26 +151,26 @@ class _ScriptJob:
     def _why_no_trace(self) -> Captured:
         ended_s, after_s = time.monotonic(), self._plan.after_s
         if "tensorflow" not in sys.modules:
-            message = "the script did not import TensorFlow, so there was nothing to profile"
+            message = "the script did not import TensorFlow, so it was not profiled"
             if not self.missing and "jax" in sys.modules:
                 fix = 'use jax.profiler.trace("logs") in the script, then tfperf analyze logs'
-                message = f"tfperf run profiles TensorFlow, and the script uses JAX only; {fix}"
+                message = f"tfperf run profiles only TensorFlow, but the script uses JAX; {fix}"
             elif self.missing or find_spec("tensorflow") is None:
-                fix = f"install tfperf where your job runs: pip install {_source_of_tfperf()}"
-                message = f"this Python has no {self.missing or 'TensorFlow'}; {fix}"
+                fix = f"install tfperf in the environment of your job: pip install {_source_of_tfperf()}"
+                message = f"{self.missing or 'TensorFlow'} is not installed in this Python; {fix}"
             return no_trace("no_tensorflow", message)
         if self.has_failed and not (self._timed and self._timed.has_profiled):
             return no_trace("no_steps", "the script failed before profiling started")
         if after_s is None:
             hint = "profile by time with --after 10s"
-            return no_trace("no_steps", f"the script has no training with Keras or tfperf.step; {hint}")
+            return no_trace("no_steps", f"the script does not train with Keras or use tfperf.step; {hint}")
         if self._timed and not self._timed.has_profiled:
             waited_from_s = self._timed.waited_from_s or (ended_s if self._plan.steps else self._started_s)
             seconds, hint_s = ended_s - waited_from_s, (waited_from_s + ended_s) / 2.0 - self._started_s
-            since = "it had imported TensorFlow" if self._plan.steps else "its start"
-            ended = f"the script ended {seconds:.1f} s after {since}, before profiling started at {after_s:g} s"
+            since = "importing TensorFlow" if self._plan.steps else "its start"
+            ended = f"the script ended {seconds:.1f} s after {since}, but profiling starts after {after_s:g} s"
             return no_trace("no_steps", f"{ended}; pass --after {max(round(hint_s, 1), 0.1):g}s")
-        return no_trace("idle", "TensorFlow did nothing that the profiler records")
+        return no_trace("idle", "no TensorFlow activity was recorded")
 
     def _listen(self, stop_fd: int) -> None:
         """Wait for the stop request that the parent sends before it passes on a fatal signal."""

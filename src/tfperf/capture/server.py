@@ -117,12 +117,12 @@ def serve(port: int = USUAL_PORT, *, host: str = "127.0.0.1") -> Server:
     try:
         bound = server.add_insecure_port(place)
     except RuntimeError as error:
-        raise CaptureError("port_taken", f"cannot listen on {place}: {error}; use another port") from error
+        raise CaptureError("port_taken", f"cannot listen on {place}: {error}; choose another port") from error
     server.start()
     running = Server(host, bound, server, methods, threads)
     lines = [f"To profile this job: {running.command}"]
     if not Address(host, bound).is_here:
-        warning = f"the profiler server listens on {running.address}; everyone who can reach it can read this job."
+        warning = f"the profiler server listens on {running.address}; anyone who can connect to it can read this job."
         lines.append(f"Warning: {warning}")
     print(*lines, sep="\n", file=sys.stderr, flush=True)
     return running
@@ -131,7 +131,7 @@ def serve(port: int = USUAL_PORT, *, host: str = "127.0.0.1") -> Server:
 def _check_address(host: str, port: int) -> None:
     """Try to listen, because gRPC does not report why it fails."""
     if not 0 <= port < 1 << 16:
-        raise CaptureError("bad_address", f"port {port} is invalid; write 1 to 65535, or 0 for a free one")
+        raise CaptureError("bad_address", f"port {port} is invalid; use 1 to 65535, or 0 for any free port")
     place = Address(host, port)
     try:
         _try_to_listen(host, port)
@@ -139,9 +139,11 @@ def _check_address(host: str, port: int) -> None:
         number = getattr(error, "errno", None)
         if number == errno.EADDRINUSE:
             who = Machine().find_listener(port) or "another program or server"
-            message = f"{who} uses {place}; use another port, as in tfperf.serve(6010), or 0 for a free one"
+            message = (
+                f"{who} is using {place}; use another port, for example tfperf.serve(6010), or 0 for any free port"
+            )
             raise CaptureError("port_taken", message) from error
-        hint = "use a port above 1023" if number == errno.EACCES else "name an address of this machine"
+        hint = "use a port above 1023" if number == errno.EACCES else "use an address of this machine"
         words = getattr(error, "strerror", None) or error
         raise CaptureError("bad_address", f"cannot listen on {place}: {words}; {hint}") from error
 
@@ -198,8 +200,8 @@ class _RequestedSession(Struct, frozen=True):
         """Parse a ProfileRequest; raises _RefusalError if it is invalid."""
         request = _read("ProfileRequest", data)
         if not request.emit_xspace:
-            problem = "this server only returns traces and never writes files for a client"
-            fix = "use `tfperf capture`, or any client that sets emit_xspace"
+            problem = "this server only returns traces and does not write files for clients"
+            fix = "use `tfperf capture`, or a client that sets emit_xspace"
             raise _RefusalError("FAILED_PRECONDITION", f"{problem}: {fix}")
         opts = request.opts
         options = TracerOptions()  # Without a version, TensorFlow ignores the levels and uses its defaults.
@@ -210,12 +212,12 @@ class _RequestedSession(Struct, frozen=True):
                 raise _RefusalError("INVALID_ARGUMENT", str(error)) from error
         delay_s = max(0.0, (opts.start_timestamp_ns - time.time_ns()) / 1e9)
         if delay_s > _MAX_DELAY_S:
-            ahead = f"the start is {delay_s:.0f} s ahead on this machine's clock"
-            problem = f"{ahead}, and {_MAX_DELAY_S:.0f} s is the limit"
-            raise _RefusalError("INVALID_ARGUMENT", f"{problem}; do the clocks agree?")
+            ahead = f"the start time is {delay_s:.0f} s ahead of this machine's clock"
+            problem = f"{ahead}; the limit is {_MAX_DELAY_S:.0f} s"
+            raise _RefusalError("INVALID_ARGUMENT", f"{problem}; check that the clocks agree")
         duration_s = (opts.duration_ms or request.duration_ms) / 1000
         if duration_s > _LONGEST_S:
-            problem = f"a duration of {duration_s:g} s, and {_LONGEST_S:.0f} s is the limit"
+            problem = f"the duration is {duration_s:g} s; the limit is {_LONGEST_S:.0f} s"
             raise _RefusalError("INVALID_ARGUMENT", f"{problem}; profile several times instead")
         return cls(options, request.session_id or opts.session_id, duration_s, delay_s)
 
@@ -348,14 +350,14 @@ class ServerMethods:
 
 def _record(asked: _RequestedSession, context: Any) -> bytes:
     if asked.ended.wait(asked.delay_s):
-        raise _RefusalError("CANCELLED", "the session was ended before it started")
+        raise _RefusalError("CANCELLED", "the session was stopped before it started")
     session = _start_session(asked.options)
     started_s = time.perf_counter()
     _wait(asked.ended, asked.duration_s)
     ended_s = time.perf_counter()
     if not context.is_active():
         session.drop()
-        raise _RefusalError("CANCELLED", "the client is gone")
+        raise _RefusalError("CANCELLED", "the client disconnected")
     with session.export() as file:
         contents = _counted(file)
         overhead = local.step_times.overhead(started_s, ended_s, contents.longest_recording_s)
@@ -390,9 +392,7 @@ def _counted(file: Path) -> Contents:
 
 def _reply(file: Path, contents: Contents, addition: bytes) -> bytes:
     if contents.size_bytes + len(addition) > LARGEST_MESSAGE - 100:
-        problem = (
-            f"the trace takes {format_bytes(contents.size_bytes)}, more than a reply can hold; use a shorter duration"
-        )
+        problem = f"the trace has {format_bytes(contents.size_bytes)}, too large for a reply; use a shorter duration"
         raise _RefusalError("RESOURCE_EXHAUSTED", problem)
     reply = PROFILER.message_class("ProfileResponse")(
         empty_trace=not contents.event_count, xspace=file.read_bytes() + addition

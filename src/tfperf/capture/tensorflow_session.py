@@ -70,7 +70,7 @@ class TensorflowSession:
             self._session.start(str(self._scratch), {name: _Level(level) for name, level in asdict(options).items()})
         except errors.AlreadyExistsError:
             others = "TensorBoard's callback, tf.profiler, or a remote capture"
-            message = f"something else profiles this process ({others}); stop it, or wait until it ends"
+            message = f"another profiler is active in this process ({others}); stop it, or wait until it ends"
             raise CaptureError("busy", message) from None
         except errors.OpError as error:
             raise CaptureError("refused", f"TensorFlow's profiler did not start: {error.message}") from error
@@ -97,7 +97,7 @@ class TensorflowSession:
                 self._session = None  # Its destructor ends the session in TensorFlow; another may start now.
             files = list(self._scratch.rglob(f"*{SUFFIX}"))
             if not files:
-                raise CaptureError("not_written", f"TensorFlow wrote no trace below {self._scratch}")
+                raise CaptureError("not_written", f"TensorFlow did not write a trace to {self._scratch}")
             yield files[0]
         finally:
             self.drop()
@@ -116,7 +116,7 @@ def require_tensorflow() -> None:
     try:
         import tensorflow  # noqa: F401
     except ImportError as error:
-        message = f"profiling from inside a job needs TensorFlow ({error}); pip install tensorflow"
+        message = f"profiling from inside a job requires TensorFlow ({error}); pip install tensorflow"
         raise CaptureError("no_tensorflow", message) from error
 
 

@@ -64,9 +64,9 @@ def _option(*names: str, help: str, **attributes: Any) -> click.Option:
 
 
 OPTIONS = (
-    _option("--color", type=click.Choice(get_args(Colour)), help="Colours in reports on stdout.  [default: auto]"),
-    _option("--no-pager", is_flag=True, help="Print long reports without a pager."),
-    _option("-q", "--quiet", is_flag=True, help="Print the report and errors only, no notes."),
+    _option("--color", type=click.Choice(get_args(Colour)), help="Colors in reports on stdout.  [default: auto]"),
+    _option("--no-pager", is_flag=True, help="Do not use a pager for long reports."),
+    _option("-q", "--quiet", is_flag=True, help="Print only the report and errors, no notes."),
 )
 
 
@@ -173,7 +173,7 @@ def _no_such_command(name: str, known: Sequence[str]) -> str:
 
     shown = for_people(name)
     if Path(name).exists():
-        return f"'{shown}' is no command; to read that profile: tfperf analyze {shown}"
+        return f"'{shown}' is not a command; to read this profile: tfperf analyze {shown}"
     return f"no such command '{shown}': {did_you_mean(name, known)}"
 
 
@@ -189,7 +189,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: Any, 
 )
 @click.version_option(__version__, "-V", "--version", prog_name="tfperf")
 def main() -> None:
-    """Profile TensorFlow jobs; say where their step time goes, and what to change.
+    """Profile TensorFlow jobs, and report where step time goes and what to change.
 
     \b
     Example:
@@ -204,7 +204,7 @@ def main() -> None:
       tfperf query logs/ "select op_type, self_ms from host_ops limit 5"
       tfperf explain input-bound
 
-    Exit codes: 0 fine, 1 tfperf could not do it, 2 wrong usage, 3 a limit is breached, 130 Ctrl-C.
+    Exit codes: 0 success, 1 tfperf failed, 2 wrong usage, 3 a limit was breached, 130 Ctrl-C.
     """
 
 

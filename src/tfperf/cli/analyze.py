@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
 
 
-@click.command("analyze", short_help="Say where the step time goes and what to change.")
+@click.command("analyze", short_help="Report where step time goes and what to change.")
 @options.PROFILE_OR_LOGS
 @options.trace_options
 @click.option(
-    "-s", "--section", "sections", type=options.SECTION, multiple=True, help="Only this section (repeatable)."
+    "-s", "--section", "sections", type=options.SECTION, multiple=True, help="Show only this section (repeatable)."
 )
-@click.option("--full", is_flag=True, help="All sections, not only the diagnosis (for people; programs get all).")
+@click.option(
+    "--full", is_flag=True, help="Show all sections, not only the diagnosis (JSON and CSV always include all)."
+)
 @options.report_options
 @options.TOP
 @click.option(
@@ -35,7 +37,7 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
     type=_GROUPS,
     default="pattern",
     show_default=True,
-    help="How ops are added up (-s ops); kernel: each kernel by op and launch shape (-s kernels).",
+    help="How to group ops (-s ops); kernel: each kernel by op and launch shape (-s kernels).",
 )
 @click.option(
     "--filter",
@@ -43,19 +45,19 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
     type=options.regex,
     metavar="REGEX",
     multiple=True,
-    help="Only ops whose name or type matches, in the syntax of RE2 (repeatable: any may match).",
+    help="Show only ops with a matching name or type (RE2 syntax; repeatable: any may match).",
 )
 @click.option(
     "--peaks",
     type=options.PATH,
     metavar="FILE",
-    help="Peaks of devices, which come before those that tfperf knows (TOML or JSON; docs/roofline.md).",
+    help="File with device peaks that override the built-in ones (TOML or JSON; see docs/roofline.md).",
 )
 @click.option(
     "--step",
     type=options.WHICH_STEP,
     metavar="N|median|slowest",
-    help="Draw this step on the page (-o step.html), not the median one and the slowest.",
+    help="Draw this step in the HTML report (-o step.html) instead of the median and slowest steps.",
 )
 @click.option(
     "--save-baseline",
@@ -64,15 +66,15 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
     metavar="FILE",
     help="Also save a baseline for `tfperf check --baseline` and `tfperf diff` (JSON).",
 )
-@click.option("--skip-first", type=options.COUNT, metavar="N", help="Omit the first N steps from the baseline.")
+@click.option("--skip-first", type=options.COUNT, metavar="N", help="Exclude the first N steps from the baseline.")
 @click.option("--list", "list_runs", is_flag=True, help="List the runs and hosts of PATH instead.")
-@click.option("--open", "opens", is_flag=True, help="Show the report as a page, in the browser.")
+@click.option("--open", "opens", is_flag=True, help="Open the HTML report in a browser.")
 def command(path: Location, format_name: str | None, output: Location | None, force: bool, **values: Any) -> None:
-    """Say where the step time goes, whether the job is input-bound, and what to change.
+    """Report where step time goes, whether the job is input-bound, and what to change.
 
-    PATH is a logdir, a run folder or one *.xplane.pb file, here or at an address such as s3://bucket/logs
-    (docs/remote.md); without it, the folder logs is read. Of a logdir, the newest
-    run is analyzed; all hosts of a run are combined.
+    PATH is a logdir, a run folder or one *.xplane.pb file, local or at an address such as s3://bucket/logs (see
+    docs/remote.md). The default is ./logs. tfperf analyzes the newest run of a logdir and combines all hosts of the
+    run.
 
     \b
     Example:
@@ -92,17 +94,17 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
     """
     baseline: Location | None = values["baseline"]
     if values["list_runs"] and values["baseline"]:
-        raise click.UsageError("--list analyzes nothing, so there is no baseline to save")
+        raise click.UsageError("--list cannot be used with --save-baseline, because it does not analyze profiles")
     if values["full"] and values["sections"]:
-        raise click.UsageError("--full shows all sections, -s some of them: omit one of the two")
+        raise click.UsageError("--full cannot be used with -s")
     if values["skip_first"] is not None and values["baseline"] is None:
-        raise click.UsageError("--skip-first is about the baseline: pass --save-baseline FILE too")
+        raise click.UsageError("--skip-first applies only to the baseline: add --save-baseline FILE")
     view = "sections" if values["sections"] else "whole" if values["full"] else "answer"
     if values["opens"]:
         format_name = _page_format(format_name, output)
     form = FORMATS[options.chosen_format(format_name, output)]
     if values["step"] is not None and not form.has_pictures:
-        raise click.UsageError("--step is about what a page draws: write one with -o step.html, or pass --open")
+        raise click.UsageError("--step applies only to the HTML report: add -o step.html or --open")
     options.check_output(output, format_name, force=force)
     options.refuse_existing(baseline, force=force)
     if values["list_runs"]:
@@ -126,8 +128,8 @@ def _shown_sections(form: Format, view: str, values: Mapping[str, Any]) -> tuple
     sections: tuple[str, ...] = values["sections"]
     if view == "answer" and form.answers:
         if values["by"] != "pattern" or values["filters"]:
-            problem = "--by and --filter are about ops and kernels, which are not shown"
-            raise click.UsageError(f"{problem}: pass -s ops, -s kernels or --full")
+            problem = "--by and --filter apply only to ops and kernels, which are not shown"
+            raise click.UsageError(f"{problem}: add -s ops, -s kernels or --full")
         return LEADS
     if form.has_pictures and not sections:
         return section_names()
@@ -136,11 +138,11 @@ def _shown_sections(form: Format, view: str, values: Mapping[str, Any]) -> tuple
 
 def _page_format(format_name: str | None, output: Location | None) -> str:
     if format_name not in (None, "html") or (output and options.chosen_format(format_name, output) != "html"):
-        raise click.UsageError("--open shows a page: omit --format, and end the name of -o in .html")
+        raise click.UsageError("--open requires an HTML report: omit --format, and end the file name of -o in .html")
     if isinstance(output, RemotePath):
-        raise click.UsageError("--open shows a file of this machine: omit -o, or name such a file")
+        raise click.UsageError("--open requires a local file: omit -o, or pass a local file")
     if output == Path("-"):
-        raise click.UsageError("--open shows a file, not stdout: omit -o, or name a file that ends in .html")
+        raise click.UsageError("--open requires a file, not stdout: omit -o, or pass a file that ends in .html")
     return "html"
 
 
@@ -163,7 +165,9 @@ def _report(path: Location, *, force: bool, wants_summary: bool, **values: Any) 
 
         summary = summarize_run(analysis, str(path), skip_first=values["skip_first"] or 0)
         write(baseline_text(summary), baseline, force=force)
-        options.say(f"wrote {baseline}: baseline of {counted(sum(host.step_count for host in summary.hosts), 'step')}")
+        options.say(
+            f"wrote {baseline}: baseline with {counted(sum(host.step_count for host in summary.hosts), 'step')}"
+        )
     return report
 
 
@@ -173,19 +177,19 @@ def runs_report(path: Location, runs: Sequence[Run]) -> Report:
     from tfperf.trace.logdir import run_names, runs_of_one_cluster
 
     run_columns = (
-        Column("run", "Run", str, "", "name for --run"),
-        Column("time", "Time", str, "", "when it was captured: the time in its name, else when its files were written"),
-        Column("hosts", "Hosts", int, "count", "hosts of the run"),
-        Column("size_bytes", "Size", int, "bytes", "size of all its files"),
-        Column("is_default", "Default", bool, "", "whether it is read where no --run is given"),
+        Column("run", "Run", str, "", "name of the run, for --run"),
+        Column("time", "Time", str, "", "capture time: the time in its name, otherwise when its files were written"),
+        Column("hosts", "Hosts", int, "count", "number of hosts"),
+        Column("size_bytes", "Size", int, "bytes", "total size of its files"),
+        Column("is_default", "Default", bool, "", "whether tfperf reads it if --run is not given"),
         Column("folder", "Folder", str, "", "folder of the run", level="data"),
     )
     file_columns = (
-        Column("host", "Host", str, "", "name for --host"),
+        Column("host", "Host", str, "", "name of the host, for --host"),
         Column("size_bytes", "Size", int, "bytes", "size of the trace file"),
-        Column("file", "File", str, "", "the trace file, below the path that was given"),
+        Column("file", "File", str, "", "the trace file, relative to PATH"),
         Column("path", "Path", str, "", "the trace file", level="data"),
-        Column("run", "Run", str, "", "run of the file", level="data"),
+        Column("run", "Run", str, "", "name of its run", level="data"),
     )
     names = run_names(runs)
     files = [(name, file) for name, run in zip(names, runs, strict=True) for file in run.files]
@@ -213,17 +217,17 @@ def runs_report(path: Location, runs: Sequence[Run]) -> Report:
         "run": [name for name, _ in files],
     }
     tables = (
-        table_of("runs", "Runs, the newest last", run_columns, of_runs),
-        table_of("files", "Files, in the order of the runs", file_columns, of_files),
+        table_of("runs", "Runs, newest last", run_columns, of_runs),
+        table_of("files", "Files, by run", file_columns, of_files),
     )
     newer = runs[-1].newer_text
     unfinished = [
-        f"Run {name} lacks host {file.host}: {file.path.name} is not a complete {TRACE_SUFFIX} file."
+        f"Host {file.host} is missing from run {name}: {file.path.name} is not a complete {TRACE_SUFFIX} file."
         for name, run in zip(names, runs, strict=True)
         for file in run.unfinished
     ]
     notes = (
-        *(() if has_default else ("Several runs have the name of the newest: choose with --run.",)),
+        *(() if has_default else ("Several runs have the same name as the newest run: select one with --run.",)),
         *unfinished,
         *((f"{newer[0].upper()}{newer[1:]}.",) if newer else ()),
         *runs_of_one_cluster(runs),
@@ -249,4 +253,6 @@ def show_page(page: Path) -> None:
     if has_browser() and webbrowser.open(address):
         options.say(f"opened {address}")
     else:
-        options.say(f"no browser can be opened from here (over ssh, or without a screen): copy {page} to your machine")
+        options.say(
+            f"cannot open a browser on this machine (no display, or an ssh session): copy {page} to your machine"
+        )

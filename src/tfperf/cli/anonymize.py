@@ -11,7 +11,7 @@ from tfperf.base.storage.remote_path import Location
 from tfperf.cli import options
 
 
-@click.command("anonymize", short_help="Copy a profile with its names replaced, to send it to others.")
+@click.command("anonymize", short_help="Copy a profile with anonymous names, to share it.")
 @options.PROFILE_OR_LOGS
 @options.run_option("Copy")
 @options.address_options
@@ -22,15 +22,15 @@ from tfperf.cli import options
     default=Path("anonymous"),
     show_default=True,
     metavar="DIR",
-    help="Logdir for the copy; created if missing.",
+    help="Logdir of the copy; created if missing.",
 )
 @options.FORCE
 def command(path: Location, output: Path, run: str | Sequence[str] | None, force: bool) -> None:
-    """Copy a profile, all hosts of the run, with the names in it replaced; structure and numbers stay.
+    """Copy all hosts of a run with anonymous names. Structure and numbers do not change.
 
-    Words of a public list stay (types of ops, names that profilers and libraries write); all others become numbered
-    ones, the same everywhere. tfperf finds the same steps, causes and numbers in the copy. Without PATH, the folder
-    logs is read.
+    Words on a public list are kept (op types, names that profilers and libraries write). Every other word is replaced
+    by a numbered one, which is the same everywhere. The report of the copy has the same steps, causes and numbers. The
+    default of PATH is ./logs.
 
     \b
     Example:

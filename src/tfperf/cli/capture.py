@@ -20,34 +20,34 @@ if TYPE_CHECKING:
     from tfperf.live.sampling import Sampled
 
 
-@click.command("capture", short_help="Profile running jobs; say why if no trace comes.")
+@click.command("capture", short_help="Profile running jobs, or explain why no trace was received.")
 @click.option(
     "--port",
     type=options.PORT,
-    help="Port of a profiler server on this machine (default: the one that is there), or of workers without a port.",
+    help="Port of a profiler server on this machine (default: the only one found), or of workers without a port.",
 )
 @click.option(
     "--worker",
     "workers",
     metavar="HOST:PORT",
     multiple=True,
-    help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable: all start at the same moment).",
+    help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable: all start at the same time).",
 )
 @options.LISTS
-@click.option("--all-or-nothing", is_flag=True, help="Keep nothing, and exit with 1, unless all workers give a trace.")
-@options.logdir_option("Where the traces go: LOGDIR/plugins/profile/RUN/HOST_PORT.xplane.pb.")
+@click.option("--all-or-nothing", is_flag=True, help="Keep no traces and exit with 1 unless all workers send one.")
+@options.logdir_option("Traces are saved as: LOGDIR/plugins/profile/RUN/HOST_PORT.xplane.pb.")
 @options.run_name_option("the time")
-@click.option("--duration", type=options.DURATION, default="4s", show_default=True, help="How long to profile.")
-@click.option("--delay", type=options.DURATION, default=0.0, help="Start this much later.")
+@click.option("--duration", type=options.DURATION, default="4s", show_default=True, help="Duration of the profile.")
+@click.option("--delay", type=options.DURATION, default=0.0, help="Delay before the profile starts.")
 @click.option(
     "--timeout",
     type=options.DURATION,
     default="60s",
     show_default=True,
-    help="How long a server may take to answer, beyond delay and duration.",
+    help="Maximum wait for a server, in addition to --delay and --duration.",
 )
 @click.option(
-    "--retries", type=options.COUNT, default=0, show_default=True, help="How often to try again if no trace comes."
+    "--retries", type=options.COUNT, default=0, show_default=True, help="Number of retries if no trace is received."
 )
 @click.option(
     "--wait-for-activity",
@@ -56,31 +56,35 @@ if TYPE_CHECKING:
     flag_value="10m",
     default=0.0,
     metavar="[DURATION]",
-    help="Wait for an idle job to start working (up to 10m, unless a duration is given).",
+    help="Wait until an idle job is active (up to 10m by default).",
 )
-@click.option("--max-size", type=options.SIZE, help="Refuse a larger trace (default: 2 GiB, the limit of the format).")
+@click.option("--max-size", type=options.SIZE, help="Reject larger traces (default: 2 GiB, the limit of the format).")
 @options.TLS_CA
 @options.tracer_options
-@click.option("--continuous", is_flag=True, help="Profile until Ctrl-C, one trace every DURATION; keep the last ones.")
-@click.option("--keep", type=options.AT_LEAST_ONE, default=5, show_default=True, help="Traces that --continuous keeps.")
+@click.option(
+    "--continuous", is_flag=True, help="Profile until Ctrl-C, one trace per DURATION, and keep the last ones."
+)
+@click.option(
+    "--keep", type=options.AT_LEAST_ONE, default=5, show_default=True, help="Number of traces that --continuous keeps."
+)
 @click.option(
     "--on-slow-step",
     type=options.DURATION,
     metavar="LIMIT",
-    help="With --continuous: keep only traces with a step longer than this, for example 50ms.",
+    help="With --continuous: keep only traces with a longer step, for example 50ms.",
 )
-@click.option("--analyze", is_flag=True, help="Also count the steps, and print the report of `tfperf analyze`.")
+@click.option("--analyze", is_flag=True, help="Also count the steps and print the report of `tfperf analyze`.")
 @options.report_options
 @options.TOP
 def command(
     logdir: Path, analyze: bool, format_name: str | None, output: Path | None, force: bool, **values: Any
 ) -> None:
-    """Profile running jobs over the network, and say why if no trace comes. TensorFlow is not needed here.
+    """Profile running jobs over the network, or explain why no trace was received. TensorFlow is not required.
 
     Each job needs a profiler server: `tfperf.serve()` in its code, or `tf.profiler.experimental.server.start(6009)`.
-    Several workers start at the same moment; one run gets a file of each. Those that fail are named on stderr. Ctrl-C
-    ends the profile early and keeps what was recorded. Exit code 1 if no worker gives a trace, or one gives less than
-    was asked for; 130 if Ctrl-C left one without a trace.
+    All workers start at the same time, and their files are stored in one run. Workers that fail are listed on stderr.
+    Ctrl-C ends the profile early and keeps the recorded events. Exit code 1 if no worker sends a trace, or one sends
+    less than requested; 130 if Ctrl-C leaves one without a trace.
 
     \b
     Example:
@@ -95,13 +99,11 @@ def command(
 
     continuous, keep, slow_step_s, top = (values.pop(name) for name in ("continuous", "keep", "on_slow_step", "top"))
     if slow_step_s is not None and not continuous:
-        raise click.UsageError("--on-slow-step needs --continuous")
+        raise click.UsageError("--on-slow-step requires --continuous")
     if continuous and values["run"]:
-        raise click.UsageError("--run names one run, and --continuous makes many: omit one of the two")
+        raise click.UsageError("--run cannot be used with --continuous, which creates many runs")
     if continuous and values["all_or_nothing"]:
-        raise click.UsageError(
-            "--all-or-nothing is about one profile, and --continuous takes many: omit one of the two"
-        )
+        raise click.UsageError("--all-or-nothing cannot be used with --continuous, which records many profiles")
     request = _request(**values)
     options.check_output(output, format_name, force=force, made=logdir)
     if continuous:
@@ -124,7 +126,7 @@ def command(
 
 def _exit_code(sampled: Sampled, *, is_partial_fine: bool) -> int:
     """Return 0 if there are traces, and report missing ones; raises CaptureError if too many are missing."""
-    count = f"{len(sampled.kept)} of {len(sampled.captured)} workers gave a trace"
+    count = f"received traces from {len(sampled.kept)} of {len(sampled.captured)} workers"
     if any(result.reason == "interrupted" for result in sampled.captured):
         options.say(f"interrupted; {count}", always=True)
         return INTERRUPTED
@@ -153,14 +155,14 @@ def _only_server_here() -> Address:
     from tfperf.capture.remote import find_servers
 
     if not Machine().shows_listeners():
-        raise click.UsageError("name the job: --port PORT on this machine, or --worker HOST:PORT")
+        raise click.UsageError("select a job with --port PORT (this machine) or --worker HOST:PORT")
     servers = find_servers()
     if not servers:
-        problem = "no profiler server of this user is on this machine"
-        raise CaptureError("not_listening", f"{problem}; {SERVER_SNIPPET}; or name a job: --port, --worker")
+        problem = "found no profiler server of yours on this machine"
+        raise CaptureError("not_listening", f"{problem}; {SERVER_SNIPPET}, or select a job with --port or --worker")
     if len(servers) > 1:
         raise click.UsageError(
-            f"there are several profiler servers here, choose one: {', or '.join(map(str, servers))}"
+            f"found several profiler servers on this machine; select one with {', or '.join(map(str, servers))}"
         )
     options.say(f"found {servers[0].listener} on port {servers[0].address.port}")
     return servers[0].address

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tfperf.judge.config import CheckConfig
     from tfperf.judge.outcome import Outcome
 
-_NO_LIMITS = "there is no limit to check: pass one, for example --max-input-bound 10%, or write some in tfperf.toml"
+_NO_LIMITS = "no limits given: pass one (for example --max-input-bound 10%) or set them in tfperf.toml"
 
 
 def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -35,7 +35,7 @@ def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomp
     return options.completions(CAUSE_MEANINGS, incomplete)
 
 
-@click.command("check", short_help="Gate a CI job: exit 3 if a limit is breached.")
+@click.command("check", short_help="Gate a CI job: exit with 3 if a limit is breached.")
 @options.PROFILE
 @options.trace_options
 @options.together(
@@ -53,35 +53,37 @@ def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomp
 @click.option("--limit", "limits", metavar="EXPR", multiple=True, help="Limit any figure or column (repeatable).")
 @click.option("--stat", type=options.STATISTIC, help="Statistic of the step times.  [default: mean]")
 @click.option("--skip-first", type=options.COUNT, metavar="N", help="Skip the first N steps of each host.")
-@click.option("--min-steps", type=options.AT_LEAST_ONE, metavar="N", help="Whole steps needed to judge.  [default: 3]")
-@click.option("--allow-doubt", is_flag=True, help="Judge figures that may be wrong because the profile is doubtful.")
-@click.option("--by-kind", metavar="KIND", help="Judge steps of this kind: train, eval, ...  [default: the main kind]")
+@click.option(
+    "--min-steps", type=options.AT_LEAST_ONE, metavar="N", help="Minimum number of whole steps.  [default: 3]"
+)
+@click.option("--allow-doubt", is_flag=True, help="Check limits even if their figures may be wrong (doubtful profile).")
+@click.option("--by-kind", metavar="KIND", help="Check steps of this kind: train, eval, ...  [default: the main kind]")
 @click.option(
     "--baseline",
     type=options.SUMMARY,
     metavar="FILE",
     multiple=True,
-    help="Compare with this earlier run (repeatable: what baselines differ by counts as noise).",
+    help="Compare with this earlier run (repeatable: differences between baselines count as noise).",
 )
-@click.option("--max-regression", metavar="LIMIT", help="How much slower than the baseline it may be.  [default: 5%]")
+@click.option("--max-regression", metavar="LIMIT", help="Maximum slowdown relative to the baseline.  [default: 5%]")
 @click.option(
     "--config",
     "config_file",
     type=options.PATH,
     metavar="FILE",
-    help="Read limits from this file.  [default: the nearest tfperf.toml or pyproject.toml, from this folder up to the "
-    "root of the repository]",
+    help="Read limits from this file.  [default: the nearest tfperf.toml or pyproject.toml, from the current folder up "
+    "to the root of the repository]",
 )
-@click.option("--no-config", is_flag=True, help="Read no limits from files.")
+@click.option("--no-config", is_flag=True, help="Do not read limits from a file.")
 @click.option("--junit", type=options.PATH, metavar="FILE", help="Also write the results as JUnit XML.")
-@click.option("--github", is_flag=True, help="Annotate the run of GitHub Actions, and write its summary.")
+@click.option("--github", is_flag=True, help="Write annotations and a job summary for GitHub Actions.")
 @options.report_options
 def command(path: Location, format_name: str | None, output: Location | None, force: bool, **values: Any) -> None:
-    """Check a profile against limits; the exit code tells a CI job the result.
+    """Check a profile against limits. The exit code is the result for CI.
 
-    PATH is a logdir, a run folder or one *.xplane.pb file. Of several hosts, the worst decides. Exit codes: 0 all
-    limits hold, 3 a limit is breached, 1 a limit could not be judged (no steps, too few, nothing to measure, doubtful
-    data), 2 wrong usage. Missing data never passes.
+    PATH is a logdir, a run folder or one *.xplane.pb file. With several hosts, the worst one decides. Exit codes: 0 all
+    limits passed, 3 a limit was breached, 1 a limit could not be checked (no steps, too few steps, no measured value,
+    doubtful data), 2 wrong usage. Missing data never passes.
 
     \b
     Example:
@@ -100,9 +102,9 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
     reading = {key: values.pop(key) for key in options.READING}
     config = _config(**values)
     if junit == STDOUT:
-        raise click.UsageError("--junit - would mix with the report: name a file")
+        raise click.UsageError("--junit - would mix with the report: pass a file")
     if junit is not None and output is not None and junit.resolve() == output.resolve():
-        raise click.UsageError("-o and --junit name the same file")
+        raise click.UsageError("-o and --junit must be different files")
     options.check_suffix(output, format_name)
     # A file from an earlier run of the job may be replaced.
     replaces = force or (junit is not None and is_own_junit(junit))
@@ -134,7 +136,7 @@ def _config(
     from tfperf.judge.grammar import read_limit
 
     if config_file is not None and no_config:
-        raise click.UsageError("--config and --no-config exclude each other")
+        raise click.UsageError("--config cannot be used with --no-config")
     try:
         file = None if no_config else config_file or find_config(Path.cwd())
         config = read_config(file, is_named=config_file is not None) if file else CheckConfig()

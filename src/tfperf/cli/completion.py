@@ -7,11 +7,11 @@ import click
 _SHELLS = ("bash", "zsh", "fish")
 
 
-@click.command("completion", short_help="Print what makes a shell complete commands and options.")
+@click.command("completion", short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(_SHELLS))
 @click.pass_context
 def command(context: click.Context, shell: str) -> None:
-    """Print a script that makes a shell complete commands, options, sections and causes of `tfperf`.
+    """Print a shell script that completes commands, options, sections and causes of `tfperf`.
 
     \b
     Example:

@@ -11,24 +11,24 @@ from tfperf.base.storage.remote_path import Location, RemotePath
 from tfperf.cli import options
 
 
-@click.command("diff", short_help="Compare runs: is a job slower, and why?")
+@click.command("diff", short_help="Compare runs: is the job slower, and why?")
 @click.argument("paths", type=options.TRACE_PATH, nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
 @options.read_options
 @options.host_options
 @click.option(
     "--stat", type=options.STATISTIC, default="mean", show_default=True, help="Statistic of the step times to compare."
 )
-@click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Omit the first N steps.")
+@click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Skip the first N steps.")
 @options.report_options
 @options.TOP
 def command(
     paths: tuple[Location, ...], format_name: str | None, output: Location | None, force: bool, **values: Any
 ) -> None:
-    """Compare runs: is the job slower, by how much, how certain is that, and what explains the change.
+    """Compare runs: whether the job is slower, by how much, with what confidence, and why.
 
-    Each of BEFORE, AFTER and MORE is a logdir, a run folder, one *.xplane.pb file, or a baseline that
-    `tfperf analyze --save-baseline` wrote. More than two runs also give a trend. Of one logdir alone, the two newest
-    runs are compared.
+    BEFORE, AFTER and MORE are each a logdir, a run folder, one *.xplane.pb file, or a baseline from `tfperf analyze
+    --save-baseline`. More than two runs also show a trend. If only one logdir is given, its two newest runs are
+    compared.
 
     \b
     Example:
@@ -51,8 +51,8 @@ def _two_newest(logdir: Location) -> tuple[Location, ...]:
 
     runs = find_runs(logdir)[-2:] if isinstance(logdir, RemotePath) or logdir.is_dir() else []
     if len(runs) < 2:
-        raise click.UsageError("give at least two runs: tfperf diff BEFORE AFTER")
+        raise click.UsageError("pass at least two runs: tfperf diff BEFORE AFTER")
     if runs[-1].newer:
         options.say(f"Warning: {runs[-1].newer_text}", always=True)
-    options.say(f"comparing the two newest runs of {logdir}: {runs[0].name} and {runs[1].name}")
+    options.say(f"comparing the two newest runs in {logdir}: {runs[0].name} and {runs[1].name}")
     return tuple(run.folder for run in runs)

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from tfperf.capture.outcomes import Check, Status
 
 
-@click.command("doctor", short_help="Check what can be profiled here, and how to fix what cannot.")
-@click.option("--port", type=options.PORT, help="Also check the job with this profiler port on this machine.")
+@click.command("doctor", short_help="Check whether jobs can be profiled on this machine, and suggest fixes.")
+@click.option("--port", type=options.PORT, help="Also check the job on this machine with this profiler port.")
 @click.option("--worker", metavar="HOST:PORT", help="Also check the job at HOST:PORT, [IPV6]:PORT or unix:/PATH.")
 @options.TLS_CA
-@options.logdir_option("Where traces will go.")
+@options.logdir_option("Folder for traces.")
 @options.report_options
 def command(port: int | None, worker: str | None, tls_ca: Path | None, logdir: Path, **output: Any) -> None:
-    """Check what can be profiled on this machine and, with --port, of a running job; say how to fix what cannot.
+    """Check whether jobs can be profiled on this machine and, with --port, whether a running job can; suggest fixes.
 
-    Checks versions, GPUs and what their tracer needs, ports, and the log folder. Nothing is changed; a job is profiled
-    for 50 ms. Exit code 1 if a check fails.
+    Checks versions, GPUs and the requirements of their tracer, ports, and the log folder. Does not change anything;
+    profiles a running job for 50 ms. Exit code 1 if a check fails.
 
     \b
     Example:
@@ -38,7 +38,7 @@ def command(port: int | None, worker: str | None, tls_ca: Path | None, logdir: P
     from tfperf.capture.doctor import run_checks
 
     if port is not None and worker is not None:
-        raise click.UsageError("name one job: --port PORT on this machine, or --worker HOST:PORT")
+        raise click.UsageError("select one job with --port PORT (this machine) or --worker HOST:PORT")
     job = next(iter(options.parse_addresses(port, () if worker is None else (worker,))), None)
     options.check_output(output["output"], output["format_name"], force=output["force"])
     report = doctor_report(run_checks(logdir, job, tls_ca=tls_ca))
@@ -48,10 +48,10 @@ def command(port: int | None, worker: str | None, tls_ca: Path | None, logdir: P
 
 
 _CHECK_COLUMNS = (
-    Column("check", "Check", str, "", "what was checked"),
+    Column("check", "Check", str, "", "name of the check"),
     Column("status", "Status", str, "", "ok, warn or fail"),
-    Column("found", "Found", str, "", "what was found"),
-    Column("fix", "Fix", str, "", "how to fix it; empty if there is nothing to fix", level="data"),
+    Column("found", "Found", str, "", "result of the check"),
+    Column("fix", "Fix", str, "", "suggested fix; empty if there is nothing to fix", level="data"),
 )
 _SEVERITIES: dict[Status, Severity] = {"fail": "problem", "warn": "hint", "ok": "info"}  # The worst first.
 
@@ -70,4 +70,4 @@ def doctor_report(checks: Sequence[Check]) -> Report:
     summary: dict[str, Any] = {status: statuses.count(status) for status in reversed(_SEVERITIES)}
     summary["status"] = next((status for status in _SEVERITIES if status in statuses), "ok")
     table = table_of("checks", "Checks", _CHECK_COLUMNS, data)
-    return Report({}, summary, (Section("doctor", "What can be profiled here", findings=findings, tables=(table,)),))
+    return Report({}, summary, (Section("doctor", "Profiling on this machine", findings=findings, tables=(table,)),))

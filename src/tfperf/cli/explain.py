@@ -34,15 +34,15 @@ def _complete(context: click.Context, _parameter: click.Parameter, incomplete: s
 
 @click.command(
     "explain",
-    short_help="Say what a word in a report, a file or an option means.",
+    short_help="Explain a term, column, cause, flag or option.",
     context_settings={"ignore_unknown_options": True},
 )
 @click.argument("words", metavar="[TERM]...", nargs=-1, type=click.UNPROCESSED, shell_complete=_complete)
 @click.pass_context
 def command(context: click.Context, words: tuple[str, ...]) -> None:
-    """Say what a word means: a term, category, cause, action, step source, flag, table, column, option, ...
+    """Explain a word: a term, category, cause, action, step source, flag, table, column, option, ...
 
-    Without TERM, the kinds of words are listed; with the name of a kind, its words.
+    Without TERM, list the kinds of words. With the name of a kind, list its words.
 
     \b
     Example:
@@ -69,8 +69,8 @@ def _answer(word: str, known: tuple[Entry, ...], width: int) -> Iterator[Line]:
     kind = next((kind for kind in KINDS if singular in (kind, _plural(kind).removesuffix("s"))), "")
     if not entries and not kind:
         shown_as = {key_of(name): name for entry in known for name in entry.names}
-        close = did_you_mean(key_of(word), shown_as, shown_as) or "tfperf explain lists what there is"
-        raise click.UsageError(f"'{for_people(word)}' is not a term that tfperf knows: {close}")
+        close = did_you_mean(key_of(word), shown_as, shown_as) or "tfperf explain lists all kinds of terms"
+        raise click.UsageError(f"unknown term '{for_people(word)}': {close}")
     for number, entry in enumerate(entries):
         yield from [line_of("")] if number else []
         yield Part(entry.names[0], "bold"), Part(f" ({entry.kind})", "dim")
@@ -94,10 +94,12 @@ def _kinds(known: tuple[Entry, ...], width: int) -> Iterator[Line]:
     for kind in KINDS:
         names = names_of(kind, known)
         rows.append((_plural(kind), str(len(names)), _listed(names[:_EXAMPLES])))
-    table = TextTable(("Kind", "Words", "For example"), tuple(rows), (False, True, False))
+    table = TextTable(("Kind", "Words", "Examples"), tuple(rows), (False, True, False))
     yield from table_lines(table, width, interactive=False)
     yield line_of("")
-    yield from _indented("tfperf explain TERM says what one means, tfperf explain KIND lists them", width, indent="")
+    yield from _indented(
+        "tfperf explain TERM prints its meaning, tfperf explain KIND lists all terms of a kind", width, indent=""
+    )
 
 
 def _indented(text: str, width: int, indent: str = "  ") -> Iterator[Line]:
@@ -140,7 +142,7 @@ def _of_command_line(main: click.Command) -> Iterator[Entry]:
                 names = (*sorted(option.opts, key=len, reverse=True), *option.secondary_opts)
                 found.setdefault((names, option.help or ""), []).append(name)
     for (names, help_text), commands in found.items():
-        of = f"of tfperf {', '.join(commands)}"
+        of = f"option of tfperf {', '.join(commands)}"
         page = f"docs/commands.md#tfperf-{commands[0].split()[0]}"
         yield Entry("option", names, help_text, page, (", ".join(names), of) if len(names) > 1 else (of,))
 
@@ -247,10 +249,10 @@ def _steps_and_causes() -> Iterator[Entry]:
     for key, meaning in CATEGORY_MEANINGS.items():
         note = "one of the nine parts of a step"
         yield Entry("category", (CATEGORY_TITLES[key], key), meaning, "docs/glossary.md#steps", (note,))
-    copies = "copies to the device: a part of input, but where a TPU program copies its own arrays from host memory"
+    copies = "copies to the device: part of input, unless a TPU program copies its own arrays from host memory"
     yield Entry("category", (CATEGORY_TITLES["host_to_device"], "host_to_device"), copies, "docs/glossary.md#steps", ())
     for code, cause in CAUSE_MEANINGS.items():
-        details = [f"where the number is from: {plain_text(cause.taken_from)}", f"limit: tfperf check --fail-on {code}"]
+        details = [f"source of the number: {plain_text(cause.taken_from)}", f"limit: tfperf check --fail-on {code}"]
         yield Entry("cause", (code,), plain_text(cause.text), "docs/diagnosis.md#the-causes", tuple(details))
     for code, advice in ADVICE.items():
         texts = [f"{api}: {text}" for api, text in advice.texts.items()]
@@ -258,7 +260,7 @@ def _steps_and_causes() -> Iterator[Entry]:
         details = [] if has_one else texts[1:]
         least, most = advice.saves
         if most:
-            share = f"takes away {100 * least:.0f} to {100 * most:.0f} % of the cost"
+            share = f"removes {100 * least:.0f} to {100 * most:.0f}% of the cost"
             details.append(f"{share}, if {advice.assumption}")
         text = next(iter(advice.texts.values())) if has_one else texts[0]
         yield Entry("action", (code,), text, "docs/diagnosis.md#the-estimates", (*details, advice.url))
@@ -270,7 +272,7 @@ def _steps_and_causes() -> Iterator[Entry]:
         text = text if name == "none" else f"a step is {text}"
         yield Entry("step source", (name,), text, "docs/architecture-reasons.md#how-steps-are-found", (confidence,))
     for name, meaning in FLAGS.items():
-        note = "a step with this flag does not count in averages, if three others do"
+        note = "a step with this flag is excluded from averages if at least three other steps remain"
         yield Entry("flag", (name,), meaning, "docs/glossary.md#steps", (note,))
 
 
@@ -288,7 +290,7 @@ def _figures_and_rules() -> Iterator[Entry]:
             f"level: {rule.level}",
             f"advice: {rule.advice}",
             f"unless: {rule.unless}",
-            f'it rests on: "{rule.says}" ({rule.source})',
+            f'based on: "{rule.says}" ({rule.source})',
             f"checked by: tfperf lint SOURCE --rule {rule.id}",
         )
         yield Entry("rule", (rule.id, rule.title), f"{rule.title}: {rule.when}", "docs/lint.md", about)

@@ -12,7 +12,7 @@ from tfperf.cli import options
 from tfperf.report.render import write_folder
 
 
-@click.command("export-csv", short_help="Write every table of a profile as a CSV file.")
+@click.command("export-csv", short_help="Write every table of a profile to a CSV file.")
 @options.PROFILE_OR_LOGS
 @options.trace_options
 @options.FORCE
@@ -28,12 +28,12 @@ from tfperf.report.render import write_folder
     "--csv-safe/--no-csv-safe",
     default=True,
     show_default=True,
-    help="Put an apostrophe before names that a spreadsheet would run as a formula.",
+    help="Prefix names that a spreadsheet would evaluate as formulas with an apostrophe.",
 )
 def command(path: Location, output: Location, force: bool, csv_safe: bool, **values: Any) -> None:
-    """Write every table of a profile as a CSV file: raw numbers, units in the column names.
+    """Write every table of a profile to a CSV file, with raw numbers and units in the column names.
 
-    Without PATH, the folder logs is read.
+    The default of PATH is ./logs.
 
     \b
     Example:

@@ -12,18 +12,18 @@ from tfperf.base.units import counted, format_bytes
 from tfperf.cli import options
 
 
-@click.command("export-parquet", short_help="Write all events and tables as a Parquet dataset.")
+@click.command("export-parquet", short_help="Write all events and tables to a Parquet dataset.")
 @options.PROFILE_OR_LOGS
 @options.trace_options
-@click.option("--force", is_flag=True, help="Replace the run if the dataset holds it already.")
+@click.option("--force", is_flag=True, help="Replace the run if the dataset already has it.")
 @click.option(
     "-o", "--output", type=options.PATH, required=True, metavar="DIR", help="Folder of the dataset; created if missing."
 )
-@click.option("--all-stats", is_flag=True, help="Also write all stats of all events, as the table stats.")
+@click.option("--all-stats", is_flag=True, help="Also write all stats of all events, to the table stats.")
 def command(path: Path, output: Path, force: bool, all_stats: bool, **values: Any) -> None:
-    """Write all events of a profile and every table of its report as Parquet files, for DuckDB, dask, Spark and others.
+    """Write all events and report tables of a profile to Parquet files, for DuckDB, dask, Spark and others.
 
-    A run is added to what the dataset holds; runs and hosts are folders. Without PATH, the folder logs is read.
+    The run is added to the dataset; runs and hosts are folders. The default of PATH is ./logs.
 
     \b
     Example:

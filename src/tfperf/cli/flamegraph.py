@@ -19,36 +19,38 @@ _ASKED = ("on", "by", "value", "per", "merge_layers")
 _READING = tuple(name for name in options.READING if name != "attribution")
 
 
-@click.command("flamegraph", short_help="Draw op time, or Python, as a flame graph.")
+@click.command("flamegraph", short_help="Draw op time or Python functions as a flame graph.")
 @options.PROFILE_OR_LOGS
 @options.run_option("Draw")
 @options.HOST
 @options.STEP_MARKER
 @options.address_options
 @options.host_options
-@click.option("--on", type=click.Choice(ON), default="all", show_default=True, help="Ops of which side.")
+@click.option("--on", type=click.Choice(ON), default="all", show_default=True, help="Where the ops run.")
 @click.option(
     "--by",
     type=click.Choice(STACKED_BY),
     default="scope",
     show_default=True,
-    help="Names that boxes have; python: functions of Python, if they were recorded; function: tf.functions.",
+    help="Names of boxes; python: Python functions, if recorded; function: tf.functions.",
 )
 @click.option(
     "--value",
     type=click.Choice(VALUES),
     default="self-time",
     show_default=True,
-    help="What makes boxes wide; bytes and flops where they are known.",
+    help="Width of boxes; bytes and flops if known.",
 )
 @click.option(
     "--per",
     type=click.Choice(PERS),
-    help="Over the capture, or an average step that counts.  [default: capture; with --diff step, if there are any]",
+    help="Whole capture, or mean of averaged steps.  [default: capture; with --diff: step, if there are any]",
 )
-@click.option("--merge-layers", is_flag=True, help="Draw replicas and repeated layers as one.")
-@click.option("--diff", type=options.TRACE_PATH, metavar="OTHER", help="Colour what is slower or faster than in OTHER.")
-@click.option("--format", "format_name", type=click.Choice(_FORMATS), help="Default: by the suffix of -o.")
+@click.option("--merge-layers", is_flag=True, help="Merge replicas and repeated layers.")
+@click.option(
+    "--diff", type=options.TRACE_PATH, metavar="OTHER", help="Color boxes that are slower or faster than in OTHER."
+)
+@click.option("--format", "format_name", type=click.Choice(_FORMATS), help="Default: from the suffix of -o.")
 @click.option(
     "-o", "--output", type=options.OUTPUT, help="A .html, .svg, .folded or .speedscope.json file; - is stdout."
 )
@@ -58,8 +60,8 @@ def command(
 ) -> None:
     """Draw a profile as a flame graph: op time on host threads and devices, by name scope, layer or function.
 
-    The suffix of the file gives the format: .html is a page to zoom and search, .svg a picture; .folded is for
-    flamegraph.pl, and .speedscope.json for https://www.speedscope.app. Without PATH, the folder logs is read.
+    The suffix of the file selects the format: .html (zoom and search), .svg (image), .folded (for flamegraph.pl) or
+    .speedscope.json (for https://www.speedscope.app). The default of PATH is ./logs.
 
     \b
     Example:
@@ -103,7 +105,7 @@ def _form(output: Location | None, format_name: FlameFormat | None) -> FlameForm
     if format_name:
         return format_name
     if output is None:
-        raise click.UsageError("name the file to write with -o, for example -o flame.html, or pass --format folded")
+        raise click.UsageError("no output given: pass a file with -o, for example -o flame.html, or --format folded")
     if output == STDOUT:
         raise click.UsageError(f"-o - has no suffix: pass --format {', '.join(_FORMATS[:-1])} or {_FORMATS[-1]}")
     form = format_of(output)

@@ -23,33 +23,36 @@ def _complete(_context: click.Context, _parameter: click.Parameter, incomplete: 
     return options.completions(RULES, incomplete.upper())
 
 
-@click.command("lint", short_help="Judge shapes and ops of a model before it runs, by rules of TPUs or GPUs.")
+@click.command("lint", short_help="Check a model's shapes and ops against TPU or GPU rules before it runs.")
 @click.argument("source", type=options.PATH)
 @click.option(
     "--device",
     type=click.Choice(("tpu", "gpu", "auto")),
     default="auto",
     show_default=True,
-    help="Whose rules; auto: those of the device that the graph or the profile names, else of a TPU.",
+    help="Device to check for; auto: the device in the graph or profile, otherwise TPU.",
 )
-@click.option("--batch", type=options.AT_LEAST_ONE, metavar="N", help="The batch size, where shapes leave it open.")
+@click.option("--batch", type=options.AT_LEAST_ONE, metavar="N", help="Batch size, if shapes do not define it.")
 @click.option(
-    "--rule", "rules", metavar="ID", multiple=True, shell_complete=_complete, help="Only this rule (repeatable)."
+    "--rule", "rules", metavar="ID", multiple=True, shell_complete=_complete, help="Check only this rule (repeatable)."
 )
-@click.option("--ignore", metavar="ID", multiple=True, shell_complete=_complete, help="Not this rule (repeatable).")
+@click.option("--ignore", metavar="ID", multiple=True, shell_complete=_complete, help="Skip this rule (repeatable).")
 @click.option(
-    "--supported-ops", type=options.PATH, metavar="FILE", help="Ops that the device has, one on each line (TPU-OP-1)."
+    "--supported-ops",
+    type=options.PATH,
+    metavar="FILE",
+    help="File with the ops that the device supports, one per line (TPU-OP-1).",
 )
 @click.option(
     "--fail-on",
     type=click.Choice(("high", "medium", "low", "info")),
-    help="Exit with 3 if a finding is of this level or above.",
+    help="Exit with 3 if a finding has this level or higher.",
 )
 @click.option(
     "--format",
     "format_name",
     type=click.Choice([*FORMATS, *_CI_FORMATS]),
-    help="Default: by the suffix of -o, else table.",
+    help="Default: from the suffix of -o, otherwise table.",
 )
 @click.option("-o", "--output", type=options.PATH, help="Write to this file instead of stdout.")
 @options.FORCE
@@ -57,13 +60,13 @@ def _complete(_context: click.Context, _parameter: click.Parameter, incomplete: 
 def command(
     source: Path, format_name: str | None, output: Path | None, force: bool, top: int | None, **values: Any
 ) -> None:
-    """Judge the shapes and ops of a model before it runs: padding, transposes, slices, reductions, batch norms, ...
+    """Check the shapes and ops of a model before it runs: padding, transposes, slices, reductions, batch norms, ...
 
-    SOURCE is a SavedModel (its folder); a graph: GraphDef or MetaGraphDef, binary or text, written with
-    as_graph_def(add_shapes=True); a program of XLA (HloProto or text); or a profile, of which the programs that ran
-    are judged, what takes most and wastes most first. Ops with dimensions that are not known are counted and listed,
-    and never findings. `tfperf explain TPU-CV-1` says what a rule is. Exit codes: 0 nothing as important as --fail-on,
-    3 a finding is, 1 no op could be judged, 2 wrong usage.
+    SOURCE is a SavedModel folder; a graph (GraphDef or MetaGraphDef, binary or text, written with
+    as_graph_def(add_shapes=True)); an XLA program (HloProto or text); or a profile, whose XLA programs are checked, the
+    ones that take and waste most first. Ops with unknown dimensions are counted and listed, but are never findings.
+    `tfperf explain TPU-CV-1` explains a rule. Exit codes: 0 no finding reaches the level of --fail-on, 3 a finding
+    does, 1 no op could be checked, 2 wrong usage.
 
     \b
     Example:

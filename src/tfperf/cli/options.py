@@ -47,10 +47,10 @@ class _Quantity(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             return float(value)
         quantity = split_quantity(str(value))
         if not quantity or quantity[1] not in self._units:
-            self.fail(f"{value!r} is not a {self.name}: write {self._example}", param, ctx)
+            self.fail(f"{value!r} is not a {self.name}: use {self._example}", param, ctx)
         amount = converted(quantity[0], self._units[quantity[1]], self._per)
         if not amount:
-            self.fail(f"{value!r} is zero: write {self._example}", param, ctx)
+            self.fail(f"{value!r} is zero: use {self._example}", param, ctx)
         return amount
 
 
@@ -74,10 +74,10 @@ def step_range(text: str) -> tuple[int, int]:
     """Return the first and the last number of `3..5` or `3`, inclusive."""
     numbers = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text.strip(), re.ASCII)
     if not numbers:
-        raise click.BadParameter(f"{text!r} is not a range of steps: write 3..5, or 3")
+        raise click.BadParameter(f"{text!r} is not a range of steps: use 3..5, or 3")
     first, last = int(numbers[1]), int(numbers[2] or numbers[1])
     if first > last:
-        raise click.BadParameter(f"{text!r} ends before it starts: write {last}..{first}")
+        raise click.BadParameter(f"{text!r} ends before it starts: use {last}..{first}")
     return first, last
 
 
@@ -91,7 +91,7 @@ class _WhichStep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         if text in ("median", "slowest"):
             return text  # type: ignore[return-value]
         if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
-            self.fail(f"{value!r} is not a step: write its number, median or slowest", param, ctx)
+            self.fail(f"{value!r} is not a step: use a step number, median or slowest", param, ctx)
         return int(text)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -111,7 +111,7 @@ class _Section(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             parts = str(value).split(",")
             if len(parts) > 1 and all(part.strip() in self.choices for part in parts):
                 typed = " ".join(f"-s {part.strip()}" for part in parts)
-                self.fail(f"{value!r} is several sections: write {typed}", param, ctx)
+                self.fail(f"{value!r} lists several sections: use {typed}", param, ctx)
             known = did_you_mean(str(value), self.choices) or f"choose one of {', '.join(self.choices)}"
             self.fail(f"{value!r} is not a section: {known}", param, ctx)
         return str(value)
@@ -145,7 +145,7 @@ class NonEmptyPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the path."""
         if not os.fspath(value):
-            self.fail("the path is empty (a variable that is not set?); for the current folder give .", param, ctx)
+            self.fail("the path is empty (unset variable?); use . for the current folder", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -213,7 +213,7 @@ def together(*decorators: Decorator) -> Decorator:
 
 def _step_marker(context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
     if value is not None and context.params.get("attribution") == "tensorflow":
-        raise click.UsageError("--step-marker has no meaning with --attribution tensorflow, which has its own steps")
+        raise click.UsageError("--step-marker cannot be used with --attribution tensorflow, which has its own steps")
     return value
 
 
@@ -222,29 +222,29 @@ def _or_logs(context: click.Context, _parameter: click.Parameter, path: Location
         return path
     if not Path(DEFAULT_LOGDIR).is_dir():
         raise click.UsageError(
-            f"no PATH is given, and the folder {DEFAULT_LOGDIR}, where tfperf run and capture write, is not here: "
-            "name a logdir, a run folder or a *.xplane.pb file"
+            f"no PATH given, and ./{DEFAULT_LOGDIR} (the default of tfperf run and capture) does not exist: pass a "
+            "logdir, a run folder or a *.xplane.pb file"
         )
-    say(f"no PATH is given: reading {DEFAULT_LOGDIR}")
+    say(f"no PATH given: reading ./{DEFAULT_LOGDIR}")
     return Path(DEFAULT_LOGDIR)
 
 
 PROFILE = click.argument("path", type=TRACE_PATH)
 PROFILE_OR_LOGS = click.argument("path", type=TRACE_PATH, required=False, callback=_or_logs)
 """Reports default to `logs`; a gate does not, because it must not judge an unrelated profile."""
-HOST = click.option("--host", "hosts", metavar="NAME", multiple=True, help="Only this host (repeatable).")
+HOST = click.option("--host", "hosts", metavar="NAME", multiple=True, help="Read only this host (repeatable).")
 STEP_MARKER = click.option(
-    "--step-marker", metavar="NAME", callback=_step_marker, help="Events of this name are the steps (* is a wildcard)."
+    "--step-marker", metavar="NAME", callback=_step_marker, help="Use events with this name as steps (* is a wildcard)."
 )
 FORCE = click.option("--force", is_flag=True, help="Replace existing files.")
 TOP = click.option(
-    "--top", type=AT_LEAST_ONE, help="Rows of ranked tables to show (default: 10 in table and markdown, else all)."
+    "--top", type=AT_LEAST_ONE, help="Maximum rows of ranked tables (default: 10 in table and markdown, otherwise all)."
 )
 
 
 def run_option(verb: str) -> Decorator:
     """Return the option that selects a run; `verb` is the action of the command."""
-    text = f"{verb} this run instead of the newest (repeatable: their hosts count as those of one run)."
+    text = f"{verb} this run instead of the newest (repeatable: their hosts are merged into one run)."
 
     def one_or_several(_context: click.Context, _parameter: click.Parameter, names: tuple[str, ...]) -> Any:
         return names if len(names) > 1 else next(iter(names), None)
@@ -283,7 +283,7 @@ address_options = together(
         is_eager=True,
         expose_value=False,
         callback=_kept(ENDPOINT),
-        help="Server for s3:// or gs://, if it is not that of Amazon or Google.",
+        help="Server for s3:// or gs://, if not Amazon's or Google's.",
     ),
 )
 """How to reach an address. Parameter types read these options, so commands need not pass them on."""
@@ -296,7 +296,7 @@ read_options = together(
         default="corrected",
         show_default=True,
         is_eager=True,
-        help="How time is attributed; tensorflow: exactly as TensorFlow's own profiler does.",
+        help="How to attribute time; tensorflow: exactly as TensorFlow's own profiler.",
     ),
     STEP_MARKER,
     address_options,
@@ -308,18 +308,21 @@ host_options = together(
         "host_patterns",
         metavar="GLOB",
         multiple=True,
-        help="Only hosts that match, as worker-* (repeatable).",
+        help="Read only matching hosts, for example worker-* (repeatable).",
     ),
     click.option(
-        "--sample-hosts", type=AT_LEAST_ONE, metavar="N", help="Only so many hosts, some of each role, evenly spread."
+        "--sample-hosts", type=AT_LEAST_ONE, metavar="N", help="Analyze only N hosts, sampled evenly within each role."
     ),
     click.option(
-        "--jobs", type=AT_LEAST_ONE, metavar="N", help="Processes for hosts.  [default: one for each core, if it pays]"
+        "--jobs",
+        type=AT_LEAST_ONE,
+        metavar="N",
+        help="Number of processes that analyze hosts.  [default: one per core, if that is faster]",
     ),
     click.option(
-        "--cluster", metavar="ADDRESS", help="Analyze hosts on this cluster of dask, as tcp://scheduler:8786."
+        "--cluster", metavar="ADDRESS", help="Analyze hosts on this dask cluster, for example tcp://scheduler:8786."
     ),
-    click.option("--strict", is_flag=True, help="Fail if any host cannot be read, instead of leaving it out."),
+    click.option("--strict", is_flag=True, help="Fail if a host cannot be read, instead of omitting it."),
 )
 trace_options = together(run_option("Analyze"), read_options, host_options)
 READING = ("run", "hosts", "attribution", "step_marker", "host_patterns", "sample_hosts", "jobs", "cluster", "strict")
@@ -327,7 +330,10 @@ READING = ("run", "hosts", "attribution", "step_marker", "host_patterns", "sampl
 
 report_options = together(
     click.option(
-        "--format", "format_name", type=click.Choice(list(FORMATS)), help="Default: by the suffix of -o, else table."
+        "--format",
+        "format_name",
+        type=click.Choice(list(FORMATS)),
+        help="Default: from the suffix of -o, otherwise table.",
     ),
     click.option("-o", "--output", type=OUTPUT, help="Write to this file (or address) instead of stdout."),
     FORCE,
@@ -356,7 +362,7 @@ def check_suffix(output: Location | None, format_name: str | None) -> None:
     """Raise an error if neither the suffix of a file nor an option selects a format."""
     if output and output.suffix and not format_name and format_of_file(output) is None:
         known, suffix = ", ".join(each.suffixes[0] for each in FORMATS.values()), output.suffix
-        raise click.UsageError(f"{output.name}: no format has the suffix {suffix}; end it in {known}, or pass --format")
+        raise click.UsageError(f"{output.name}: unknown suffix {suffix}; use {known}, or pass --format")
 
 
 def refuse_existing(output: Location | None, *, force: bool, made: Path | None = None) -> None:
@@ -403,7 +409,7 @@ def show_surely(report: Report, format_name: str, output: Location | None, *, fo
     except OutputError as error:
         if output in (None, STDOUT):
             raise
-        say(f"Error: {error}; the report follows here", always=True)
+        say(f"Error: {error}; printing the report here", always=True)
         show(report, "table" if format_name == "html" else format_name, None, force=False, pager=False, **options)
         return False
     return True
@@ -417,7 +423,7 @@ def load_analysis(path: Location, *, strict: bool = False, **options: Any) -> An
     from tfperf.analysis.load import load
 
     if options.get("cluster") and options.get("jobs"):
-        raise click.UsageError("--jobs is about this machine, --cluster about others: omit one of them")
+        raise click.UsageError("--jobs (local processes) cannot be used with --cluster")
     if not shows_progress():
         analysis = load(path, **options)
     else:
@@ -427,7 +433,7 @@ def load_analysis(path: Location, *, strict: bool = False, **options: Any) -> An
     if analysis.missing:
         missing = analysis.missing_text
         if strict:
-            raise TfperfError(f"{missing} (omit --strict to go on without)")
+            raise TfperfError(f"{missing} (omit --strict to continue without them)")
         say(f"Warning: {missing}", always=True)
     return analysis
 
@@ -466,12 +472,14 @@ class _Bar:
 
 
 PORT = Integer(1, 65535)
-TLS_CA = click.option("--tls-ca", metavar="FILE", type=PATH, help="Use TLS; trust the certificates in this PEM file.")
+TLS_CA = click.option(
+    "--tls-ca", metavar="FILE", type=PATH, help="Use TLS, and trust the certificates in this PEM file."
+)
 
 
 def run_name_option(default: str) -> Decorator:
     """Return the option that names the run for new traces."""
-    text = f"Name of the run; it is joined if it exists (default: {default})."
+    text = f"Name of the run; an existing run is extended (default: {default})."
 
     def checked(_context: click.Context, _parameter: click.Parameter, name: str | None) -> str | None:
         from tfperf.capture.run_folder import check_run_name
@@ -486,12 +494,12 @@ def run_name_option(default: str) -> Decorator:
 
 _OF_ENVIRONMENT = "TF_CONFIG"
 """Placeholder for no file, because click requires a value."""
-_HOST_LEVELS = "0 off, 1 the program's own marks, 2 ops, 3 everything."
+_HOST_LEVELS = "0 off, 1 user annotations, 2 ops, 3 everything."
 
 tracer_options = together(
     click.option("--host-tracer-level", type=Integer(0, 3), default=2, show_default=True, help=_HOST_LEVELS),
     click.option("--device-tracer-level", type=Integer(0, 1), default=1, show_default=True, help="0 off, 1 on."),
-    click.option("--python-trace", is_flag=True, help="Record every Python call (slows the job down a lot)."),
+    click.option("--python-trace", is_flag=True, help="Record every Python call (makes the job much slower)."),
 )
 
 
@@ -504,15 +512,19 @@ def take_tracer_options(options: dict[str, Any]) -> TracerOptions:
 
 
 LISTS = together(
-    click.option("--workers", "worker_list", metavar="A,B,...", help="Several, with commas; as --worker for each."),
-    click.option("--workers-file", type=PATH, metavar="FILE", help="Several, one on each line; # begins a comment."),
+    click.option(
+        "--workers", "worker_list", metavar="A,B,...", help="Comma-separated list of workers, each as in --worker."
+    ),
+    click.option(
+        "--workers-file", type=PATH, metavar="FILE", help="File with one worker per line; # starts a comment."
+    ),
     click.option(
         "--cluster-spec",
         is_flag=False,
         flag_value=_OF_ENVIRONMENT,
         type=PATH,
         metavar="[FILE]",
-        help="All tasks of the cluster in this file, written as TF_CONFIG is (default: that of TF_CONFIG).",
+        help="All tasks of the cluster in this file, in the format of TF_CONFIG (default: TF_CONFIG).",
     ),
 )
 
@@ -524,7 +536,7 @@ def take_addresses(options: dict[str, Any]) -> list[Address]:
     ways = {"--worker": workers, "--workers": text, "--workers-file": file, "--cluster-spec": spec}
     given = [name for name, value in ways.items() if value]
     if len(given) > 1:
-        raise click.UsageError(f"{given[0]} and {given[1]} exclude each other: name all workers in one way")
+        raise click.UsageError(f"{given[0]} cannot be used with {given[1]}: pass all workers with one option")
     try:
         if text is not None:
             addresses = workers_in(text, port)

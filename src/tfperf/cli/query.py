@@ -20,27 +20,34 @@ if TYPE_CHECKING:
 @click.argument("path", type=options.TRACE_PATH, required=False)
 @click.argument("sql", required=False)
 @click.option("-f", "--file", "script", type=options.PATH, metavar="FILE", help="Read the SQL from this file.")
-@click.option("--schema", is_flag=True, help="Show tables and columns instead; with PATH, those of that profile.")
+@click.option("--schema", is_flag=True, help="List tables and columns; with PATH, only the ones of that profile.")
 @options.run_option("Query")
 @options.read_options
 @options.report_options
-@click.option("--top", type=options.AT_LEAST_ONE, help="Fetch only the first rows (default: all).")
-@click.option("--max-rows", type=options.AT_LEAST_ONE, default=1_000_000, help="Refuse more rows (default: 1,000,000).")
+@click.option("--top", type=options.AT_LEAST_ONE, help="Return only the first N rows (default: all).")
+@click.option(
+    "--max-rows",
+    type=options.AT_LEAST_ONE,
+    default=1_000_000,
+    help="Fail if the result has more rows (default: 1,000,000).",
+)
 @click.option(
     "--memory-limit",
     type=options.SIZE,
     default="2GB",
     show_default=True,
-    help="Memory for the query, and again for its answer.",
+    help="Memory limit of the query, and separately of its result.",
 )
-@click.option("--timeout", type=options.DURATION, default="60s", show_default=True, help="Stop the query after this.")
+@click.option(
+    "--timeout", type=options.DURATION, default="60s", show_default=True, help="Stop the query after this time."
+)
 def command(
     path: Location | None, format_name: str | None, output: Location | None, force: bool, **values: Any
 ) -> None:
-    """Query a profile with SQL, as DuckDB speaks it: one SELECT over events, stats, steps, ops, kernels and more.
+    """Query a profile with DuckDB SQL: one SELECT over events, stats, steps, ops, kernels and more.
 
-    PATH is a logdir, a run folder, one *.xplane.pb file, or a dataset of export-parquet. SQL is the query, or - for
-    stdin. A query can only read the profile: it reaches no files and no network. Needs DuckDB: pip install
+    PATH is a logdir, a run folder, one *.xplane.pb file, or a dataset from export-parquet. SQL is the query, or - for
+    stdin. A query can only read the profile, not other files or the network. Requires DuckDB: pip install
     'tfperf[sql]'.
 
     \b
@@ -54,11 +61,11 @@ def command(
     format_name = options.chosen_format(format_name, output)
     is_sql = isinstance(path, Path) and " " in str(path) and not path.exists()
     if sql is None and script is None and not schema and is_sql:
-        raise click.UsageError(f"{path} is taken for PATH: name the profile first, tfperf query PATH SQL")
+        raise click.UsageError(f"{path} was read as PATH: pass the profile first, tfperf query PATH SQL")
     if schema != (sql is None and script is None) or (sql is not None and script is not None):
-        raise click.UsageError("give exactly one of: a query, -f FILE, --schema")
+        raise click.UsageError("pass exactly one of: a query, -f FILE, --schema")
     if path is None and not schema:
-        raise click.UsageError("name the profile: tfperf query PATH SQL")
+        raise click.UsageError("no profile given: tfperf query PATH SQL")
     options.check_output(output, format_name, force=force)
     text = _text("-" if script == Path("-") else sql, script)
     width = options.suitable_for(output).width if format_name == "table" else None

@@ -18,38 +18,39 @@ from tfperf.report.render import FORMATS
 
 @click.command(
     "run",
-    short_help="Profile a script without changing it, and print the report.",
+    short_help="Profile an unmodified script and print the report.",
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
 )
 @click.option(
-    "--steps",
-    type=options.step_range,
-    metavar="A..B",
-    help="Profile steps A to B of the training, both included (50..59).",
+    "--steps", type=options.step_range, metavar="A..B", help="Profile training steps A to B, inclusive (50..59)."
 )
 @click.option(
-    "--after", "after_s", type=options.DURATION, help="Profile by time instead, this long after the script starts."
+    "--after",
+    "after_s",
+    type=options.DURATION,
+    help="Profile by time instead, starting this long after the script starts.",
 )
-@click.option("--duration", "duration_s", type=options.DURATION, help="How long to profile by time (4s).")
+@click.option("--duration", "duration_s", type=options.DURATION, help="Duration of a profile by time (4s).")
 @click.option(
     "--stop-after-profile",
     is_flag=True,
-    help="End the script when the profile is written: SIGINT; SIGTERM after 30 s, or if it hangs.",
+    help="Stop the script once the profile is written: SIGINT, then SIGTERM after 30 s or if it hangs.",
 )
-@options.logdir_option("Where the trace goes.")
-@options.run_name_option("TFPERF_RUN, what the workers of a cluster agree on, or the time")
+@options.logdir_option("Folder for the trace.")
+@options.run_name_option("TFPERF_RUN, a name shared by the workers of a cluster, or the time")
 @options.tracer_options
 @options.report_options
 @options.TOP
-@click.option("-m", "is_module", is_flag=True, help="SCRIPT is the name of a module, as for python -m.")
+@click.option("-m", "is_module", is_flag=True, help="SCRIPT is a module name, as in python -m.")
 @click.argument("command", metavar="SCRIPT [ARGS]...", nargs=-1, required=True, type=click.UNPROCESSED)
 def command(command: tuple[str, ...], format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
-    """Run a Python script, profile some steps of it, and print the report when it ends.
+    """Run a Python script, profile some of its steps, and print the report when the script ends.
 
-    Steps are those of Keras, and of `tfperf.step` in the script: from step 10 on, as many as run in 4 s, but 10 to 200.
-    A script without either is profiled by time: for 4 s, 10 s after it has imported TensorFlow, unless --after and
-    --duration say otherwise. Put options before SCRIPT; what follows goes to the script. The exit code is that of the
-    script, but 1 instead of 0 if nothing was captured, or if the report cannot be written.
+    Steps are Keras batches or steps marked with `tfperf.step`. By default, profiling starts at step 10 and lasts 4 s,
+    but at least 10 and at most 200 steps. A script with neither is profiled for 4 s, starting 10 s after it imports
+    TensorFlow; --after and --duration change that. Put options before SCRIPT; arguments after it are passed to the
+    script. The exit code is the exit code of the script, but 1 instead of 0 if no profile was captured or the report
+    cannot be written.
 
     \b
     Example:
@@ -62,9 +63,9 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
     from tfperf.live.sampling import sample_script
 
     if values["steps"] and values["after_s"]:
-        raise click.UsageError("--steps and --after exclude each other: profile by steps, or by time")
+        raise click.UsageError("--steps cannot be used with --after: profile by steps or by time")
     if values["steps"] and values["duration_s"]:
-        raise click.UsageError("--duration needs --after; --steps A..B says how many steps to profile")
+        raise click.UsageError("--duration requires --after; use --steps A..B to select steps")
     script = Path(command[0])
     is_script = (script / "__main__.py").exists() if script.is_dir() else script.exists()
     if not values["is_module"] and not is_script:
@@ -103,8 +104,8 @@ def _tell_beside(context: click.Context) -> Callable[[str], None]:
 def _no_script(name: str) -> str:
     """Return the error for a missing script or option: click accepts unknown options as the script's."""
     if Path(name).is_dir():
-        return f"{name} is a folder without __main__.py; name a script, or a module after -m"
+        return f"{name} is a folder without __main__.py; pass a script, or -m and a module"
     if not name.startswith("-"):
-        return f"{name} does not exist; name a script, or a module after -m"
+        return f"{name} does not exist; pass a script, or -m and a module"
     options_of_run = [option for parameter in command.params for option in parameter.opts if option[:2] == "--"]
-    return f"no such option {name}: {did_you_mean(name, options_of_run)} Options of the script stand behind its name"
+    return f"no such option {name}: {did_you_mean(name, options_of_run)} Put options of the script after its name"

@@ -31,17 +31,17 @@ _EXAMPLES = {
 }
 
 _DOCS = {
-    "scope": "Show what each name scope costs: layers and what is in them.",
-    "graph": "Show what each node costs with all that feeds it.",
-    "op": "Show what each op type costs.",
-    "code": "Show what each line of Python costs that built a part of the graph.",
+    "scope": "Show the cost of each name scope: layers and their contents.",
+    "graph": "Show the cost of each node, including its inputs.",
+    "op": "Show the cost of each op type.",
+    "code": "Show the cost of each Python line that built a part of the graph.",
 }
 
 
 _MORE = """
-    SOURCE is a folder that tfperf.tfprof.Collector wrote, or a profile of TensorFlow 2: a logdir, a run folder or one
-    *.xplane.pb file. Without it, options name the files: a graph, what its runs recorded, and a log of who built it, or
-    a ProfileProto, which holds all three.
+    SOURCE is a folder that tfperf.tfprof.Collector wrote, or a TensorFlow 2 profile: a logdir, a run folder or one
+    *.xplane.pb file. Without SOURCE, pass the files as options: a graph, the records of its runs and a log of the code
+    that built it, or a ProfileProto, which contains all three.
 
     \b
     Example:
@@ -59,7 +59,7 @@ class _Views(click.Group):
         return with_manners(made) if made else None
 
 
-@click.group("tfprof", cls=_Views, short_help="Say what a model costs, by scope, graph, op type and line of code.")
+@click.group("tfprof", cls=_Views, short_help="Show the cost of a model by scope, graph, op type and line of code.")
 def command() -> None:
     """Say what a model costs: parameters, float operations, memory and time, by name scope, graph, op or line of code.
 
@@ -116,22 +116,22 @@ def _show_view(view: View, values: dict[str, Any]) -> None:
 _LEAST = {
     "bytes": "requested memory, in bytes,",
     "peak_bytes": "peak memory, in bytes,",
-    "residual_bytes": "memory that is left allocated, in bytes,",
-    "output_bytes": "output, in bytes,",
+    "residual_bytes": "residual memory, in bytes,",
+    "output_bytes": "output size, in bytes,",
     "micros": "time, in microseconds,",
     "accelerator_micros": "time on the accelerator, in microseconds,",
     "cpu_micros": "time on the CPU, in microseconds,",
     "params": "number of parameters",
     "float_ops": "number of float operations",
-    "occurrence": "number of runs (op view: of nodes)",
+    "occurrence": "number of runs (op view: nodes)",
 }
 
 _PATTERNS = {
-    "account_type": "Count only nodes with a type that matches: an op, a device, or a type of the log.",
+    "account_type": "Count only nodes with a matching type: an op, a device, or a type from the log.",
     "start_name": "Start at the topmost rows that match.",
-    "trim_name": "Show nothing below rows that match (code: nor these).",
+    "trim_name": "Hide all rows below rows that match (code: and the rows themselves).",
     "show_name": "Show only rows that match.",
-    "hide_name": "Hide rows that match; what is below moves up.",
+    "hide_name": "Hide rows that match; their children move up.",
 }
 
 _OPTION_OF = {"op_log": "op-log", "run_metadata": "run-meta"}
@@ -173,16 +173,16 @@ model_options = options.together(
         "run_metadata",
         multiple=True,
         metavar="[STEP=]FILE",
-        help="RunMetadata of a step (repeatable; 'run_metadata_*.pb' takes steps from the names).",
+        help="RunMetadata of a step (repeatable; 'run_metadata_*.pb' reads steps from the names).",
     ),
     click.option(
-        "--op-log", type=options.PATH, help="The log of who built the graph: float operations, lines of code."
+        "--op-log", type=options.PATH, help="The log of the code that built the graph: float operations, lines of code."
     ),
-    click.option("--checkpoint", type=options.PATH, help="A checkpoint: values of variables."),
-    click.option("--profile", type=options.PATH, help="A ProfileProto, which holds graph, runs and log."),
-    click.option("--run", metavar="NAME", help="Of a logdir: this run instead of the newest."),
-    click.option("--host", metavar="NAME", help="Of a profile: this host instead of the first."),
-    click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Leave out the first N steps."),
+    click.option("--checkpoint", type=options.PATH, help="A checkpoint with the values of variables."),
+    click.option("--profile", type=options.PATH, help="A ProfileProto with graph, runs and log."),
+    click.option("--run", metavar="NAME", help="For a logdir: use this run instead of the newest."),
+    click.option("--host", metavar="NAME", help="For a profile: use this host instead of the first."),
+    click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Skip the first N steps."),
 )
 
 
@@ -193,44 +193,46 @@ def comma_separated(_context: click.Context, _parameter: click.Parameter, values
 
 view_options = options.together(
     click.option(
-        "--preset", metavar="NAME", help="parameters, float-operations or time-and-memory; other options come on top."
+        "--preset", metavar="NAME", help="parameters, float-operations or time-and-memory; other options override it."
     ),
-    click.option("-c", "--config", type=options.PATH, help="A JSON file of options, with the names of tfprof."),
+    click.option("-c", "--config", type=options.PATH, help="A JSON file with options, named as in tfprof."),
     click.option("--step", type=int, help="A recorded step; -1: their mean.  [default: -1]"),
-    click.option("--max-depth", type=options.COUNT, help="Levels to show, the root counted.  [default: 100]"),
+    click.option("--max-depth", type=options.COUNT, help="Levels to show, including the root.  [default: 100]"),
     *(
-        click.option(f"--min-{name.replace('_', '-')}", type=options.COUNT, metavar="N", help=f"Least {text} to show.")
+        click.option(
+            f"--min-{name.replace('_', '-')}", type=options.COUNT, metavar="N", help=f"Minimum {text} to show."
+        )
         for name, text in _LEAST.items()
     ),
-    click.option("--order-by", metavar="KEY", help="name, or a value such as micros, the largest first."),
+    click.option("--order-by", metavar="KEY", help="name, or a value such as micros (largest first)."),
     *(
         click.option(f"--{name.replace('_', '-')}-regexes", multiple=True, metavar="REGEX", help=text)
         for name, text in _PATTERNS.items()
     ),
     click.option(
-        "--account-displayed-op-only/--account-all", default=None, help="Totals are of shown rows only, or of all."
+        "--account-displayed-op-only/--account-all", default=None, help="Totals include only shown rows, or all rows."
     ),
     click.option(
         "--select",
         multiple=True,
         callback=comma_separated,
         metavar="KEYS",
-        help="What to show: micros,bytes,params,...",
+        help="Values to show: micros,bytes,params,...",
     ),
-    click.option("--all-frames", is_flag=True, help="Code view: frames of installed packages too."),
-    click.option("--reference-quirks", is_flag=True, help="With --format tfprof: its known defects too."),
+    click.option("--all-frames", is_flag=True, help="Code view: include frames of installed packages."),
+    click.option("--reference-quirks", is_flag=True, help="With --format tfprof: reproduce its known defects."),
     click.option(
-        "--format", "format_name", type=click.Choice([*FORMATS, "tfprof"]), help="tfprof: its own text, to the letter."
+        "--format", "format_name", type=click.Choice([*FORMATS, "tfprof"]), help="tfprof: exactly its own text."
     ),
     click.option(
         "-o",
         "--output",
         metavar="FILE",
-        help="A file for the report (the suffix says which format); or timeline=FILE, pprof=FILE, flame=FILE, "
+        help="File for the report (the suffix selects the format); or timeline=FILE, pprof=FILE, flame=FILE, "
         "file=FILE, none, stdout.",
     ),
     options.FORCE,
-    click.option("--top", type=options.AT_LEAST_ONE, help="Rows for people, the largest first.  [default: 40]"),
+    click.option("--top", type=options.AT_LEAST_ONE, help="Maximum rows in reports, largest first.  [default: 40]"),
 )
 
 
@@ -272,7 +274,7 @@ def _config(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise OptionError(f"{path} is not JSON: {error}") from None
     if not isinstance(content, dict):
-        raise OptionError(f'{path} is not a JSON object of options, such as {{"max_depth": 4}}')
+        raise OptionError(f'{path} is not a JSON object with options, for example {{"max_depth": 4}}')
     given = {re.sub(r"(?<=[a-z])[A-Z]", lambda letter: f"_{letter[0].lower()}", key): content[key] for key in content}
     numbers = {name for name, kind in Options.__annotations__.items() if kind == "int"}
     return {
@@ -311,7 +313,7 @@ def read_files(values: Mapping[str, Any]) -> tuple[Model, Path | None]:
 def _refuse(values: Mapping[str, Any], names: Sequence[str], whole: str) -> None:
     given = next((name for name in names if values[name]), None)
     if given:
-        raise OptionError(f"{whole} holds all of a model: leave --{_OPTION_OF.get(given, given)} out")
+        raise OptionError(f"{whole} includes everything: omit --{_OPTION_OF.get(given, given)}")
 
 
 def _sources(values: Mapping[str, Any]) -> Sources:
@@ -333,19 +335,20 @@ def _sources(values: Mapping[str, Any]) -> Sources:
     )
 
 
-@click.command("advise", short_help="Say what to look at first.")
+@click.command("advise", short_help="Show what to look at first.")
 @model_options
 @click.option(
     "--checkers",
     multiple=True,
     callback=comma_separated,
     metavar="NAMES",
-    help="Only these: AcceleratorUtilization, Operation, ExpensiveOperation, Job.",
+    help="Run only these checkers: AcceleratorUtilization, Operation, ExpensiveOperation, Job.",
 )
-@click.option("--all-frames", is_flag=True, help="Count frames of installed packages among lines of code.")
+@click.option("--all-frames", is_flag=True, help="Include frames of installed packages in lines of code.")
 @options.report_options
 def advise(format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
-    """Check a model and its runs: is the accelerator used, which ops and lines are dear, do hosts wait for each other.
+    """Check a model and its runs: accelerator utilization, the most expensive ops and lines, and hosts that wait for
+    each other.
 
     \b
     Example:
@@ -362,21 +365,19 @@ def advise(format_name: str | None, output: Path | None, force: bool, **values: 
     options.show(report, format_name, output, force=force, view="whole")
 
 
-@click.command("params", short_help="Show which layers hold the parameters of a model, from any file of it.")
+@click.command("params", short_help="Show the parameters of a model by layer, from any of its files.")
 @click.argument("source", type=options.PATH)
-@click.option(
-    "--op-log", type=options.PATH, help="The log of tfprof, which says which variables of a graph are trained."
-)
+@click.option("--op-log", type=options.PATH, help="The tfprof log, which lists the trained variables of a graph.")
 @options.report_options
 @options.TOP
 def params(
     source: Path, op_log: Path | None, format_name: str | None, output: Path | None, force: bool, top: int | None
 ) -> None:
-    """Show which layers hold the parameters of a model: how many, of what shape and type, and whether they are trained.
+    """Show the parameters of a model by layer: number, shape, type, and whether they are trained.
 
-    SOURCE is a SavedModel (its folder), a .keras, .weights.h5 or .h5 file, a checkpoint (its prefix, one of its files,
-    or a folder with the file `checkpoint`), or a graph (GraphDef or MetaGraphDef). Files of HDF5 need h5py: pip install
-    'tfperf[h5]'. What optimizers keep, and counters of steps, are listed apart.
+    SOURCE is a SavedModel folder, a .keras, .weights.h5 or .h5 file, a checkpoint (its prefix, one of its files, or a
+    folder with the file `checkpoint`), or a graph (GraphDef or MetaGraphDef). HDF5 files require h5py: pip install
+    'tfperf[h5]'. Optimizer variables and step counters are listed separately.
 
     \b
     Example:

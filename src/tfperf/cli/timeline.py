@@ -11,32 +11,39 @@ from tfperf.base.storage.remote_path import Location, RemotePath
 from tfperf.cli import options
 
 
-@click.command("timeline", short_help="Write a profile for trace viewers (Perfetto, chrome://tracing).")
+@click.command("timeline", short_help="Convert a profile for trace viewers (Perfetto, chrome://tracing).")
 @options.PROFILE_OR_LOGS
 @options.run_option("Write")
 @options.HOST
 @options.STEP_MARKER
 @options.address_options
 @click.option(
-    "--steps", metavar="A..B", type=options.step_range, help="Only what overlaps these steps, both included (3..5)."
+    "--steps",
+    metavar="A..B",
+    type=options.step_range,
+    help="Write only events that overlap these steps, inclusive (3..5).",
 )
-@click.option("--step", type=options.WHICH_STEP, metavar="N|median|slowest", help="Only what overlaps this step.")
-@click.option("--threads", metavar="PATTERN", multiple=True, help="Only these threads or planes (* is a wildcard).")
+@click.option(
+    "--step", type=options.WHICH_STEP, metavar="N|median|slowest", help="Write only events that overlap this step."
+)
+@click.option(
+    "--threads", metavar="PATTERN", multiple=True, help="Write only these threads or planes (* is a wildcard)."
+)
 @click.option(
     "--min-duration",
     "min_duration_us",
     type=options.DURATION,
     default=0.0,
-    help="Only events of at least this duration, for example 10us.",
+    help="Write only events of at least this duration, for example 10us.",
 )
 @click.option("-o", "--output", type=options.OUTPUT, help="A .pftrace, .json or .json.gz file.")
-@click.option("--open", "show", is_flag=True, help="Show it in Perfetto, in the browser.")
+@click.option("--open", "show", is_flag=True, help="Open the profile in Perfetto, in a browser.")
 @options.FORCE
 def command(path: Location, output: Location | None, show: bool, **values: Any) -> None:
-    """Write all events of a profile to a file for a trace viewer, by default Perfetto (https://ui.perfetto.dev).
+    """Write all events of a profile to a file for a trace viewer, such as Perfetto (https://ui.perfetto.dev).
 
-    The suffix of the file gives the format: .pftrace for Perfetto; .json or .json.gz for chrome://tracing and others.
-    Without PATH, the folder logs is read.
+    The suffix of the file selects the format: .pftrace for Perfetto; .json or .json.gz for chrome://tracing and others.
+    The default of PATH is ./logs.
 
     \b
     Example:
@@ -52,13 +59,13 @@ def command(path: Location, output: Location | None, show: bool, **values: Any) 
     from tfperf.export.timeline.viewer_server import FileServer, has_browser
 
     if output is None and not show:
-        raise click.UsageError("name the file to write with -o, for example -o trace.pftrace, or show it with --open")
+        raise click.UsageError("no output given: pass a file with -o, for example -o trace.pftrace, or --open")
     if output is not None and format_of(output) is None:
         raise click.UsageError(f"{output.name}: end the file name in .pftrace, .perfetto-trace, .json or .json.gz")
     if values["step"] is not None and values["steps"] is not None:
-        raise click.UsageError("--step and --steps both say what to write: omit one of them")
+        raise click.UsageError("--step cannot be used with --steps")
     if show and isinstance(output, RemotePath):
-        raise click.UsageError("--open shows a file of this machine: omit -o, or name such a file")
+        raise click.UsageError("--open requires a local file: omit -o, or pass a local file")
     values["min_duration_us"] *= 1e6
     with tempfile.TemporaryDirectory(prefix="tfperf-") as folder:
         target = output or Path(folder, "tfperf.pftrace")
@@ -67,7 +74,7 @@ def command(path: Location, output: Location | None, show: bool, **values: Any) 
         for sentence in result.sentences():
             options.say(sentence)
         if server is None:
-            options.say("to view it, open https://ui.perfetto.dev and drop the file there, or pass --open")
+            options.say("to view it, open https://ui.perfetto.dev and drop the file there, or use --open")
             return
         url = server.viewer_url
         is_open = has_browser() and webbrowser.open(url)

@@ -18,43 +18,41 @@ if TYPE_CHECKING:
     from tfperf.live.board import TopRequest
 
 
-@click.command("top", short_help="Watch running jobs on a screen that renews itself.")
+@click.command("top", short_help="Watch running jobs in a live view.")
 @click.option(
     "--port",
     type=options.PORT,
-    help="Port of a profiler server on this machine (default: all that are there), or of workers without a port.",
+    help="Port of a profiler server on this machine (default: all that are found), or of workers without a port.",
 )
 @click.option(
     "--worker", "workers", metavar="HOST:PORT", multiple=True, help="HOST:PORT, [IPV6]:PORT or unix:/PATH (repeatable)."
 )
 @options.LISTS
-@click.option("--interval", type=options.DURATION, default="5s", show_default=True, help="How often to sample.")
-@click.option(
-    "--duration", type=options.DURATION, default="500ms", show_default=True, help="How long a sample records."
-)
-@click.option("--samples", type=options.AT_LEAST_ONE, metavar="N", help="End after N samples of each worker.")
-@click.option("--once", is_flag=True, help="Take one sample, print one screen as text, and end.")
+@click.option("--interval", type=options.DURATION, default="5s", show_default=True, help="Time between samples.")
+@click.option("--duration", type=options.DURATION, default="500ms", show_default=True, help="Duration of a sample.")
+@click.option("--samples", type=options.AT_LEAST_ONE, metavar="N", help="Exit after N samples of each worker.")
+@click.option("--once", is_flag=True, help="Take one sample, print one screen as text, and exit.")
 @click.option(
     "--format",
     "format_name",
     type=click.Choice(("screen", "jsonl")),
     default="screen",
     show_default=True,
-    help="jsonl: one JSON object for each sample.",
+    help="jsonl: one JSON object per sample.",
 )
 @click.option(
     "--metrics-port", type=options.PORT, help="Also serve OpenMetrics on this port of 127.0.0.1, at /metrics."
 )
-@options.logdir_option("Where samples go that are recorded (key r, or --record).")
-@click.option("--record", is_flag=True, help="Record every sample into the logdir.")
+@options.logdir_option("Folder for recorded samples (key r, or --record).")
+@click.option("--record", is_flag=True, help="Record every sample to the logdir.")
 @options.TLS_CA
 def command(once: bool, format_name: str, metrics_port: int | None, **values: Any) -> None:
-    """Watch running jobs on a screen that renews itself. TensorFlow is not needed here.
+    """Watch running jobs in a live view. TensorFlow is not required.
 
     Each job needs a profiler server: `tfperf.serve()` in its code, or `tf.profiler.experimental.server.start(6009)`.
-    Every --interval, all workers are profiled for --duration at the same moment. A worker that still answers is not
-    asked again; one that is gone is tried again. Samples come less often where they are seen to slow a job. No file is
-    written unless you record a sample. Keys: ? lists them, q ends.
+    Every --interval, all workers are profiled for --duration at the same time. tfperf does not sample a worker that is
+    still sending a reply, and retries a worker that is gone. It samples less often if it measures that samples slow a
+    job down. No file is written unless you record a sample. Press ? for a list of keys, q to quit.
 
     \b
     Example:
@@ -67,9 +65,11 @@ def command(once: bool, format_name: str, metrics_port: int | None, **values: An
     """
     screen = stdout_screen()
     if once and (format_name == "jsonl" or values["samples"] or metrics_port):
-        raise click.UsageError("--once takes one sample and prints it: omit --format, --samples and --metrics-port")
+        raise click.UsageError("--once cannot be used with --format, --samples or --metrics-port")
     if format_name == "screen" and not once and not can_be_redrawn():
-        raise click.UsageError("a screen needs a terminal; use --once for one screen as text, or --format jsonl")
+        raise click.UsageError(
+            "the live view requires a terminal; use --once for one screen as text, or --format jsonl"
+        )
     request = _request(**values)
     from tfperf.live.top import show_live, show_once, write_lines
 
@@ -120,10 +120,10 @@ def _servers_here() -> Sequence[Address]:
     from tfperf.capture.remote import find_servers
 
     if not Machine().shows_listeners():
-        raise click.UsageError("name the job: --port PORT on this machine, or --worker HOST:PORT")
+        raise click.UsageError("select a job with --port PORT (this machine) or --worker HOST:PORT")
     servers = find_servers()
     if not servers:
-        problem = "no profiler server of this user is on this machine"
-        raise CaptureError("not_listening", f"{problem}; {SERVER_SNIPPET}; or name a job: --port, --worker")
+        problem = "found no profiler server of yours on this machine"
+        raise CaptureError("not_listening", f"{problem}; {SERVER_SNIPPET}, or select a job with --port or --worker")
     options.say(f"found {', '.join(f'{each.listener} on port {each.address.port}' for each in servers)}")
     return [each.address for each in servers]

@@ -89,7 +89,7 @@ def _write_dataset(analysis: Analysis, target: Path, ahead: ReadAhead, all_stats
     place = target / partition("run", name)
     with new_folder(place, force=force) as made:
         if place.exists() and not force:
-            raise OutputError(f"the dataset {target} holds the run {name} already; pass --force to replace it")
+            raise OutputError(f"the dataset {target} already has the run {name}; pass --force to replace it")
         with ThreadPoolExecutor(1) as pool:
             of_report = pool.submit(_write_tables, analysis, made)
             events = _write_hosts(analysis, made, ahead, all_stats=all_stats)
@@ -109,7 +109,7 @@ def check_dataset(target: Path) -> None:
         elif target.exists() and not (
             target.is_dir() and all(path.name.startswith(".tfperf") for path in target.iterdir())
         ):
-            raise OutputError(f"{target} exists and is not a dataset of tfperf; name a new folder")
+            raise OutputError(f"{target} exists, but is not a tfperf dataset; choose a new folder")
     except OSError as error:
         raise cannot_write(target, error) from error
 

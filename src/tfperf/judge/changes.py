@@ -247,12 +247,12 @@ def _times(runs: Sequence[RunSummary]) -> Iterator[Difference]:
     doubts = [run.doubt or "sound" for run in runs]
     if doubts != ["sound", "sound"]:
         # Missing events are not a change of the program.
-        text = "a profile that may be incomplete or wrong can have other step times: capture that run again."
+        text = "a profile that may be incomplete or wrong can have wrong step times: capture that run again."
         yield Difference(SOUNDNESS, doubts[0], doubts[1], True, text)
     times = [[ms for host in run.hosts for ms in host.step_ms] for run in runs]
     medians = [median(np.array(of_run)) for of_run in times] if all(times) else [0.0, 0.0]
     if max(medians) > _OTHER_JOB * min(medians):
-        text = f"no change makes a job {_OTHER_JOB} times as fast: another job, or a damaged file"
+        text = f"a change does not make a job {_OTHER_JOB} times as fast: this is another job or a damaged file"
         yield from _differ("Step time", [f"{format_ms(ms)} ms" for ms in medians], text)
 
 
@@ -260,42 +260,45 @@ def _machines(runs: Sequence[RunSummary]) -> Iterator[Difference]:
     def listed_of(value: Callable[[HostSummary], str]) -> list[str]:
         return [listed(sorted({*map(value, run.hosts)} - {""}), _VALUES_LISTED) for run in runs]
 
-    text = "a different kind of device is a different machine, whatever the code does"
+    text = "a different kind of device is a different machine, regardless of the code"
     types = [*_differ("Device type", listed_of(lambda host: host.device_type), text)]
-    text = "the devices differ, so the ratio is also that of their speeds"
+    text = "the devices differ, so the ratio includes their difference in speed"
     yield from types or _differ("Device model", listed_of(lambda host: host.device_model), text)
-    text = "the CPUs differ, so the ratio is also that of their speeds"
+    text = "the CPUs differ, so the ratio includes their difference in speed"
     yield from _differ("Host CPU", listed_of(lambda host: host.cpu_model), text)
-    text = "with other cores, the input and the host's ops take other times"
+    text = "with a different number of cores, input and host ops take different times"
     yield from _differ("Host cores", listed_of(lambda host: f"{host.cores:g}" if host.cores else ""), text)
-    text = "with a different number of hosts, each does a different share of the work"
+    text = "with a different number of hosts, each host does a different share of the work"
     yield from _differ("Hosts", [run.host_count for run in runs], text, known=False)
     if all(len(run.hosts) == run.host_count for run in runs):
-        text = "with a different number of devices, each does a different share of the work"
+        text = "with a different number of devices, each device does a different share of the work"
         counts = [sum(host.device_count for host in run.hosts) for run in runs]
         yield from _differ("Devices", counts, text, known=False)
-    text = "attributions find different steps and categories; analyze both runs with the same one"
+    text = "attributions have different steps and categories; analyze both runs with the same attribution"
     yield from _differ("Attribution", [run.attribution for run in runs], text, known=False)
 
 
 def _steps(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
     # "step" is the kind of a step that cannot be classified.
     unfair = "step" not in (before.step_kind, after.step_kind)
-    text = "steps of different kinds do different work" if unfair else "the kind of steps of one run is unknown"
+    text = "steps of different kinds do different work" if unfair else "the kind of the steps is unknown in one run"
     yield from _differ("Kind of step", (before.step_kind, after.step_kind), text, unfair=unfair, known=False)
-    text = "steps were found in different ways; name the same event in both with --step-marker"
-    yield from _differ("Steps found by", (before.step_source, after.step_source), text, known=False)
-    text = "only one of them may include the warm-up; save the baseline with the same --skip-first"
+    text = "the runs use different step detection; use the same step event in both with --step-marker"
+    yield from _differ("Step detection", (before.step_source, after.step_source), text, known=False)
+    text = "only one run may include warm-up; save the baseline with the same --skip-first"
     yield from _differ("First steps skipped", (before.skip_first, after.skip_first), text, known=False)
 
 
 def _work(before: RunSummary, after: RunSummary, per: Per) -> Iterator[Difference]:
     examples = before.examples_per_step, after.examples_per_step
-    unfair, text = True, "a step is other work, and more examples at once take less time each: compare equal batches"
+    unfair, text = (
+        True,
+        "a step is a different amount of work, and larger batches take less time per example: compare equal sizes",
+    )
     if None not in examples and examples[0] == examples[1]:
-        unfair, text = False, "a step takes as many examples in both runs"
+        unfair, text = False, "a step takes the same number of examples in both runs"
     elif per == "example":
-        unfair, text = False, "times are compared per example; more at once take less time each, whatever else changed"
+        unfair, text = False, "times are compared per example, but larger batches alone take less time per example"
     for title, sizes in (
         ("Batches per step", (before.batches_per_step, after.batches_per_step)),
         ("Batch size", (before.batch_size, after.batch_size)),
@@ -311,16 +314,16 @@ def _remarks(runs: Sequence[RunSummary], *, has_steps: bool) -> Iterator[Differe
     means = [sum(percents) / len(percents) for percents in precisions if percents]
     if len(means) == 2 and abs(means[0] - means[1]) >= _PRECISION_POINTS:
         texts = [f"{format_percent(mean)}%" for mean in means]
-        yield Difference("16-bit compute", texts[0], texts[1], False, "the precision of the device's work changed.")
+        yield Difference("16-bit compute", texts[0], texts[1], False, "the precision of device compute changed.")
     counts = [min((len(host.step_ms) for host in run.hosts), default=0) for run in runs]
     if max(counts) >= 2 * min(counts) or min(counts) < _FEW_STEPS:
-        text = "the captures differ in length; the shorter one makes the interval wide"
+        text = "the captures differ in length; the shorter one widens the interval"
         yield from _differ("Whole steps", counts, text, unfair=False, known=False)
     if has_steps:
-        text = "the steps of one run were found with less confidence"
+        text = "the step detection of one run has lower confidence"
         confidences = [run.step_confidence for run in runs]
-        yield from _differ("Confidence in steps", confidences, text, unfair=False, known=False)
+        yield from _differ("Confidence of step detection", confidences, text, unfair=False, known=False)
     versions = [run.tensorflow_version for run in runs]
-    yield from _differ("TensorFlow", versions, "the change may be that of TensorFlow", unfair=False)
-    text = "different versions of tfperf read the runs; save the baseline again if figures look odd"
+    yield from _differ("TensorFlow", versions, "TensorFlow may be the cause of the change", unfair=False)
+    text = "different versions of tfperf read the runs; save the baseline again if figures look wrong"
     yield from _differ("tfperf", [run.tfperf_version for run in runs], text, unfair=False, known=False)

@@ -114,7 +114,7 @@ def check_profile(  # noqa: PLR0913  (every parameter is an option that users na
         else regression_tolerance(str(max_regression), f"{_ORIGIN}: max-regression"),
     )
     if not config.limits and not config.baseline and max_regression is None:
-        raise LimitError('no limit is given: name one, as in max_input_bound="10%"')
+        raise LimitError('no limits given: pass one, for example max_input_bound="10%"')
     if not isinstance(profile, Analysis):
         profile = load(profile, sections=tuple(map(OtherSection, needed_sections(config))))
     return check(profile, config)
@@ -127,7 +127,7 @@ def needed_sections(config: CheckConfig) -> tuple[str, ...]:
 
         return summary_sections()
     if config.max_regression is not None:
-        raise LimitError("max-regression needs a baseline to compare with, a file of tfperf analyze --save-baseline")
+        raise LimitError("max-regression requires a baseline; save one with tfperf analyze --save-baseline")
     needed: list[str] = []
     for metric in (limit.metric for limit in config.limits):
         needed += [find_table(metric.table)[0]] if metric.table else FIGURES[metric.name].sections
@@ -151,7 +151,7 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
     kinds = Counter(kind for host in profile.of_hosts("steps") for kind in host.steps.kinds)
     if config.by_kind is not None and kinds and config.by_kind not in kinds:
         there = ", ".join(f"{name} ({counted(count, 'step')})" for name, count in kinds.items())
-        asked = f"no step is of the kind {quoted(config.by_kind)} that --by-kind asks for"
+        asked = f"the profile has no steps of kind {quoted(config.by_kind)} (--by-kind)"
         raise TfperfError(f"{asked}; the kinds are: {there}")
     hosts = _hosts_of(profile, config)
     judged = [_judge(limit, hosts) for limit in config.limits]
@@ -167,7 +167,7 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         unjudged = {"status": "unknown", "measured": None, "host": "", "why": _sentence(missing)}
         judged = [replace(each, **unjudged) if each.status == "pass" else each for each in judged]
     if profile.run.newer:
-        why = _sentence(f"{profile.run.newer_text}; to check it, name it with --run")
+        why = _sentence(f"{profile.run.newer_text}; to check this run, pass it with --run")
         judged = [replace(each, status="unknown", measured=None, host="", why=why) for each in judged]
     single = _with_steps(_single(hosts))
     return Outcome(
@@ -220,7 +220,9 @@ def _explained(judged: Sequence[Judged], profile: Analysis, config: CheckConfig)
         ]
     except TfperfError as error:
         # A file that has disappeared removes the evidence, not the verdict.
-        evidence = [(Finding("no_evidence", "info", f"What explains this cannot be read: {error}"),)] * len(breached)
+        evidence = [(Finding("no_evidence", "info", f"Cannot read the evidence for this breach: {error}"),)] * len(
+            breached
+        )
     explained = iter(evidence)
     return tuple(replace(each, evidence=next(explained)) if each in breached else each for each in judged)
 
@@ -271,7 +273,7 @@ def _measure_worst(limit: Limit, hosts: Sequence[JudgedHost]) -> Measurement:
     rows = [row for row in rows if not measurements[row].is_none] or rows
     if status == "unknown":
         more = len(rows) - 1
-        others = f"; {counted(more, 'other host')} cannot be judged either" if more else ""
+        others = f"; {counted(more, 'other host')} cannot be checked either" if more else ""
         return unknown(f"{hosts[rows[0]].named(measurements[rows[0]].reason)}{others}")
     worst = (max if limit.relation.startswith("<") else min)(rows, key=lambda row: measurements[row].value or 0.0)
     return replace(measurements[worst], host=hosts[worst].name)
@@ -307,7 +309,7 @@ def _judge_regression(
     elif (unsure := next((host for host in single if why_step_time_unknown(host)), None)) is not None:
         status, why = "unknown", unsure.named(why_step_time_unknown(unsure))
     elif unfair:
-        status, why = "unknown", f"The runs cannot be compared. {' '.join(dict.fromkeys(unfair))}"
+        status, why = "unknown", f"The runs are not comparable. {' '.join(dict.fromkeys(unfair))}"
     elif thin is not None and status == "pass":
         status, why = "unknown", thin.named(thin.too_few_steps)
     doubts = [f"baseline {before.label}: {before.doubt}" for before in baselines if before.doubt]
@@ -333,7 +335,7 @@ def _doubt_notes(hosts: Sequence[JudgedHost], judged: Sequence[Judged]) -> Itera
         doubts = [(name, flaw) for name, flaw in host.doubts() if not any(flaw.text in each.why for each in judged)]
         if doubts:
             touching = [flaw for each in judged for _, flaw in host.doubts(each.limit.metric)]
-            rest = " No limit here rests on that." * all(flaw not in touching for _, flaw in doubts)
+            rest = " No limit depends on it." * all(flaw not in touching for _, flaw in doubts)
             hosts_of.setdefault(f"{host.doubt_text(doubts)}.{rest}", []).append(host.name)
     for text, names in hosts_of.items():
         several = "s" * (len(names) > 1)
@@ -430,10 +432,10 @@ def _explanations(topic: str, host: JudgedHost) -> Iterator[Finding]:
         percent = host.summary.percent
         if not by_code and percent and host.summary.input_percent is not None:
             # Too small to be a cause.
-            text = f"Waiting for tf.data takes {format_percent(percent['input_wait'])}% of the step time"
+            text = f"Waiting for input takes {format_percent(percent['input_wait'])}% of step time"
             if host.breakdown.has_device and host.breakdown.copies_are_input:
-                text += f", copying batches to the device {format_percent(percent['host_to_device'])}%"
-            yield Finding("input_share", "problem", f"{text}.", "see what each stage takes: tfperf analyze -s tfdata")
+                text += f", copying batches to the device takes {format_percent(percent['host_to_device'])}%"
+            yield Finding("input_share", "problem", f"{text}.", "show the time of each stage: tfperf analyze -s tfdata")
     elif topic == "functions":
         from tfperf.sections.diagnosis.catalogue import ADVICE  # imported only for a breach
 
@@ -442,7 +444,7 @@ def _explanations(topic: str, host: JudgedHost) -> Iterator[Finding]:
         again = sorted((name for name, count in counts.items() if count), key=lambda name: -counts[name])
         if again:
             named = [f"{brief(name, _LONGEST_NAME)} ({counted(counts[name], 'time')})" for name in again]
-            text = f"Traced again in the capture: {listed(named, _NAMED_FUNCTIONS)}."
+            text = f"Retraced in the capture: {listed(named, _NAMED_FUNCTIONS)}."
             yield Finding("retraced", "problem", text, ADVICE["keep_signature"].texts["tensorflow"])
         yield from by_code
     elif topic == "idle":
@@ -467,5 +469,5 @@ def _largest_in_memory(host: JudgedHost) -> Iterator[Finding]:
     if rows:
         row = max(rows, key=lambda row: data["total_bytes"][row] or 0)
         size, share = format_bytes(data["total_bytes"][row]), format_percent(data["peak_percent"][row])
-        text = f"The largest part of the peak is {brief(str(data['what'][row]), _LONGEST_NAME)}: {size}, {share}%."
-        yield Finding("memory_largest", "problem", text, "see the rest: tfperf analyze -s memory")
+        text = f"Largest part of the peak: {brief(str(data['what'][row]), _LONGEST_NAME)}, {size}, {share}%."
+        yield Finding("memory_largest", "problem", text, "show the other parts: tfperf analyze -s memory")

@@ -26,8 +26,8 @@ SUMMARY_BYTES = 1 << 20
 _LEAST_BYTES = 512
 _LONGEST_TITLE = 120
 _LONGEST_LINE = 1300
-_CUT = "\n\nNote: cut, because GitHub shows no summary over 1 MiB. The log of the step has everything.\n"
-_TITLES = {"pass": "all limits hold", "breach": "a limit is breached", "unknown": "could not be judged"}
+_CUT = "\n\nNote: truncated, because GitHub does not show summaries over 1 MiB. The log of the step is complete.\n"
+_TITLES = {"pass": "all limits passed", "breach": "a limit was breached", "unknown": "could not be checked"}
 _LONGEST_NAME = 300
 _LONGEST_TEXT = 20_000
 _SUITE = "tfperf check"
@@ -39,14 +39,14 @@ def annotation_text(outcome: Outcome) -> str:
     """Return a workflow command per breached, unknown or doubtful limit; an error if it decides the exit code."""
     commands = [
         workflow_command(
-            "error", f"{judged.limit.text} is breached", [sentence(judged), *_advice(judged.evidence[:1], "Try")]
+            "error", f"{judged.limit.text} was breached", [sentence(judged), *_advice(judged.evidence[:1], "Try")]
         )
         for judged in outcome.breached
     ]
     kind = "warning" if outcome.breached else "error"
     commands += [workflow_command(kind, what, [reason]) for what, reason in open_questions(outcome)]
     commands += [
-        workflow_command("warning", f"{judged.limit.text} was judged despite doubt", [judged.doubt])
+        workflow_command("warning", f"{judged.limit.text} was checked despite doubt", [judged.doubt])
         for judged in outcome.despite_doubt
     ]
     return "\n".join(commands)
@@ -71,7 +71,7 @@ def write_summary(outcome: Outcome, environ: Mapping[str, str]) -> str:
     try:
         room = SUMMARY_BYTES - (path.stat().st_size if path.exists() else 0)
         if room < _LEAST_BYTES:
-            return "no job summary was written: other commands of this step have filled its 1 MiB"
+            return "no job summary was written: other commands of this step already used its 1 MiB"
         text = summary_text(outcome, room)
         with path.open("ab") as file:
             file.write(text.encode())
@@ -145,5 +145,5 @@ def _test_case(judged: Judged) -> ElementTree.Element:
         problem.text = "\n".join(brief(line, _LONGEST_TEXT) for line in lines)
     if judged.doubt:
         output = ElementTree.SubElement(case, "system-out")
-        output.text = brief(f"judged despite doubt: {judged.doubt}", _LONGEST_TEXT)
+        output.text = brief(f"checked despite doubt: {judged.doubt}", _LONGEST_TEXT)
     return case

@@ -108,24 +108,24 @@ def read_config(path: Path, *, is_named: bool = True) -> CheckConfig:
     for written, value in table.items():
         key, origin = written.replace("_", "-"), f"{path}, {name}.{written[:80]}"
         if key in keys:
-            raise ConfigError(f"{origin}: this is set twice, with - and with _")
+            raise ConfigError(f"{origin}: set twice, with - and with _")
         keys.add(key)
         if key in NAMED:
             limits += _named(key, value, origin)
         elif key == "limits":
             if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-                raise ConfigError(f'{origin}: it must be a list of strings such as ["input_bound <= 10%"]')
+                raise ConfigError(f'{origin}: must be a list of strings, for example ["input_bound <= 10%"]')
             if len(value) > _MOST_LIMITS:
-                raise ConfigError(f"{origin}: it has {len(value):,} limits; {_MOST_LIMITS:,} are read")
+                raise ConfigError(f"{origin}: has {len(value):,} limits, more than the maximum of {_MOST_LIMITS:,}")
             limits += [_in_file(read_limit, text, origin) for text in value]
         elif key in _KEYS:
             settings[key.replace("-", "_")] = _setting(key, value, origin, path)
         else:
             close = did_you_mean(key, _KEYS)
-            raise ConfigError(f"{path}: {name} has no key {written[:80]!r}: {close}")
+            raise ConfigError(f"{path}: unknown key {written[:80]!r} in {name}: {close}")
     addresses = [place for place in settings.get("baseline", ()) if isinstance(place, RemotePath)]
     if addresses and not is_named:
-        why = "is an address, from which tfperf fetches nothing unless you name the file"
+        why = "is an address, which tfperf fetches only if you pass the file"
         raise ConfigError(f"{path}, {name}.baseline: {addresses[0]} {why}: --config {path}")
     return CheckConfig(limits=tuple(limits), file=path, **settings)
 
@@ -135,14 +135,16 @@ def _read_toml(path: Path) -> Mapping[str, Any]:
         text = path.read_text(encoding="utf-8")
         # The parser's time grows with the square of the dots in a key.
         if len(text) > _LARGEST or any(line.count(".") > _MOST_DOTS for line in text.splitlines()):
-            raise ValueError(f"it has more than {_LARGEST:,} characters, or a line with more than {_MOST_DOTS:,} dots")
+            raise ValueError(
+                f"the file has more than {_LARGEST:,} characters, or a line with more than {_MOST_DOTS:,} dots"
+            )
         return tomllib.loads(text)
     except FileNotFoundError as error:
-        raise ConfigError(f"{path}: there is no such file") from error
+        raise ConfigError(f"{path} does not exist") from error
     except OSError as error:
-        raise TfperfError(f"{path}: it cannot be read: {error.strerror or error}; check its permissions") from error
+        raise TfperfError(f"cannot read {path}: {error.strerror or error}; check its permissions") from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path}: it is not valid TOML: {' '.join(str(error).split())}") from error
+        raise ConfigError(f"{path} is not valid TOML: {' '.join(str(error).split())}") from error
 
 
 def _tool_tables(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -157,19 +159,19 @@ def _check_table(path: Path) -> tuple[Mapping[str, Any], str]:
     for key in document:
         if key != "check":
             where = prefix.rstrip(".") or "it"
-            raise ConfigError(f"{path}: {where} has no key {key[:80]!r}: limits are in [{prefix}check]")
+            raise ConfigError(f"{path}: unknown key {key[:80]!r} in {where}: limits are in [{prefix}check]")
     return _table(document.get("check", {}), path, f"{prefix}check"), f"{prefix}check"
 
 
 def _table(value: Any, path: Path, name: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise ConfigError(f"{path}, {name}: it must be a table: [{name}]")
+        raise ConfigError(f"{path}, {name}: must be a table: [{name}]")
     return value
 
 
 def _text(value: Any, example: str, origin: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
-        raise ConfigError(f'{origin}: it must be text such as "{example}"')
+        raise ConfigError(f'{origin}: must be text, for example "{example}"')
     return str(value)
 
 
@@ -178,7 +180,7 @@ def _named(key: str, value: Any, origin: str) -> Sequence[Limit]:
     if not NAMED[key].of_cause:
         values = _text(value, NAMED[key].example, origin)
     elif not isinstance(values, list) or not all(isinstance(text, str) for text in values):
-        raise ConfigError(f'{origin}: it must be text such as "{NAMED[key].example}", or a list of such texts')
+        raise ConfigError(f'{origin}: must be text, for example "{NAMED[key].example}", or a list of texts')
     return _in_file(partial(named_limits, place=origin), key, values, origin)
 
 
@@ -195,7 +197,7 @@ def _setting(key: str, value: Any, origin: str, file: Path) -> Any:
     if key == "max-regression":
         return _in_file(regression_tolerance, _text(value, "5%", origin), origin)
     if not _SETTINGS[key].holds(value):
-        raise ConfigError(f"{origin}: it must be {_SETTINGS[key].must}")
+        raise ConfigError(f"{origin}: must be {_SETTINGS[key].must}")
     return value
 
 
@@ -213,7 +215,7 @@ def _integer_from(least: int) -> _Setting:
 def _paths(value: Any, origin: str, file: Path) -> tuple[Location, ...]:
     paths = value if isinstance(value, list) else [value]
     if not paths or not all(isinstance(path, str) and path and "\0" not in path for path in paths):
-        raise ConfigError(f"{origin}: it must be the path of a file, or a list of paths")
+        raise ConfigError(f"{origin}: must be the path of a file, or a list of paths")
     try:
         places = [located(path) for path in paths]
     except TfperfError as error:
@@ -226,7 +228,7 @@ _SETTINGS: Mapping[str, _Setting] = {
     "min-steps": _integer_from(1),
     "stat": _Setting(lambda value: value in STATISTICS, f"one of {', '.join(STATISTICS)}"),
     "by-kind": _Setting(
-        lambda value: isinstance(value, str) and bool(value), 'a kind of steps, such as "train" or "eval"'
+        lambda value: isinstance(value, str) and bool(value), 'a kind of step, for example "train" or "eval"'
     ),
     "allow-doubt": _Setting(lambda value: isinstance(value, bool), "true or false"),
 }

@@ -91,7 +91,7 @@ def _run_summary(run: AnyRun, skip_first: int, read: Callable[..., Analysis]) ->
 def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> Report:
     """Return a comparison of two runs, or the trend of several; raise TfperfError for fewer than two."""
     if len(runs) < 2:
-        raise TfperfError("a comparison needs two or more runs")
+        raise TfperfError("a comparison requires at least two runs")
     comparison = compare_runs(runs, stat)
     sections = [build(comparison) for build in _SECTIONS]
     source = {
@@ -128,7 +128,7 @@ def _one_line(section: Section) -> Section:
     return replace(
         section,
         findings=(
-            replace(verdict, text=f"{verdict.text} Nothing else changed by {100 * NOTABLE_SHARE:.0f}% of a step."),
+            replace(verdict, text=f"{verdict.text} No other change reaches {100 * NOTABLE_SHARE:.0f}% of a step."),
             *(replace(finding, level="full") for finding in others),
         ),
         tables=tuple(replace(table, level="full") for table in section.tables),
@@ -159,7 +159,7 @@ def _overview(comparison: RunComparison) -> Section:
         for difference in unlike:
             if difference.unfair:
                 what = f"{difference.what.lower()} {difference.before} -> {difference.after}"
-                text = f"{label}Not a fair comparison: {what}; {difference.text}"
+                text = f"{label}Not comparable: {what}; {difference.text}"
                 unfair.append(Finding("diff_unfair", "problem", text))
     findings = (
         _verdict(comparison),
@@ -169,18 +169,18 @@ def _overview(comparison: RunComparison) -> Section:
         _input_bound(comparison),
     )
     notes = [
-        "The interval covers the noise within each capture, not how the machine changes between captures: if that is "
-        "large, capture both runs again, alternately."
+        "The interval covers the noise within each capture, not changes of the machine between captures: if these "
+        "are large, capture both runs again, alternately."
     ]
     notes.append(
-        f"Text lists what changed by {100 * NOTABLE_SHARE:.0f}% of a step or more; -o FILE.html, JSON and CSV have all."
+        f"Text lists changes of at least {100 * NOTABLE_SHARE:.0f}% of a step; -o FILE.html, JSON and CSV list all."
     )
     if len(comparison.runs) > 2:
-        notes.insert(0, f"Everything below compares {comparison.before.label} with {comparison.after.label}.")
+        notes.insert(0, f"All sections below compare {comparison.before.label} with {comparison.after.label}.")
     if comparison.per == "example":
         notes.append(
-            f"Steps take different numbers of examples, so times below are of {OF_TABLES[comparison.per]}: their "
-            "milliseconds are the microseconds of one example."
+            f"Steps take different numbers of examples, so times below are for {OF_TABLES[comparison.per]}: the "
+            "milliseconds equal microseconds per example."
         )
     return Section("overview", "Comparison", findings=findings, tables=(runs_table(comparison),), notes=tuple(notes))
 
@@ -219,7 +219,9 @@ def _wall(comparison: RunComparison) -> Iterator[Finding]:
     # A capture contains few gaps and compilations, so their difference is only a hint.
     times = [wall for wall, _ in pairs]
     is_change = max(times) > _WALL_RATIO * min(times)
-    text = f"Wall time per step, with omitted steps and the time between steps: {format_times(times[0], times[-1])}."
+    text = (
+        f"Wall time per step, including omitted steps and the time between steps: {format_times(times[0], times[-1])}."
+    )
     yield Finding("diff_wall", "hint" if is_change else "info", text)
 
 
@@ -233,13 +235,13 @@ def _largest_change(comparison: RunComparison) -> Iterator[Finding]:
     share = format_percent(percent_of(category.change_ms, whole_ms))
     unit = "ms" if comparison.per == "step" else "us"
     times = format_times(category.before_ms, category.after_ms, unit)
-    text = f"{category.entry.name} changed most: {times} per {comparison.per} ({share}% of the change)"
+    text = f"Largest change: {category.entry.name}, {times} per {comparison.per} ({share}% of the change)"
     if category.entry.detail == "input":
         stages = ranking_changes(comparison.before, comparison.after, "stages")
         explaining = [stage for stage in stages if (stage.change_ms or 0.0) * whole_ms > 0]
         for stage in [stage for stage in explaining if stage.size_ms >= comparison.notable_ms][:1]:
             times = format_times(stage.before_ms, stage.after_ms, unit)
-            text += f"; of the tf.data stages, waiting for {stage.entry.detail} changed most, {times}"
+            text += f". Largest tf.data change: waiting for {stage.entry.detail}, {times}"
     yield Finding("diff_explained", "hint", f"{text}.")
 
 
@@ -248,7 +250,7 @@ def _input_bound(comparison: RunComparison) -> Finding:
     for run in (comparison.before, comparison.after):
         host = most_input_bound(run)
         if host is None or host.input_class not in _INPUT_CLASSES:
-            texts.append("unknown whether input-bound")
+            texts.append("input-bound unknown")
         elif host.input_percent is None:
             texts.append(f"{_INPUT_CLASSES[host.input_class]} input-bound")
         else:
@@ -258,9 +260,9 @@ def _input_bound(comparison: RunComparison) -> Finding:
 
 
 def _categories(comparison: RunComparison) -> Section:
-    title, changes = "Where the time went", comparison.categories
+    title, changes = "Step time by category", comparison.categories
     if not changes:
-        return Section("categories", title, notes=("Unknown: a run has no whole steps.",))
+        return Section("categories", title, notes=("Unknown: one run has no whole steps.",))
     mean_ms = [statistic(host.step_ms, "mean") if host else None for host in comparison.hosts]
     seen = [each for each in changes if max(each.before_ms or 0, each.after_ms or 0) >= comparison.notable_ms]
     names = tuple(change.entry.name for change in seen)
@@ -269,7 +271,7 @@ def _categories(comparison: RunComparison) -> Section:
     whole = "step time" if comparison.per == "step" else f"time of {OF_TABLES[comparison.per]}"
     notes = [f"The categories add up to the mean {whole}: {format_times(mean_ms[0], mean_ms[1])}."]
     if comparison.mean_change_ms is None:
-        notes.append(f"The {whole} has no clear change, so shares of the change are omitted.")
+        notes.append(f"Shares of the change are omitted, because the {whole} has no clear change.")
     tables = (categories_table(comparison, mean_ms), *ranking_tables(comparison, ("idle",)))
     return Section("categories", title, charts=(chart,), tables=tables, notes=tuple(notes))
 
@@ -293,7 +295,7 @@ def _ranking_section(
             # Report that both runs are empty only if there is nothing else.
             if empty and (len(empty) == 1 or not tables):
                 labels = " and ".join(dict.fromkeys(empty))
-                notes.append(f"{RANKING_TITLES[ranking]}: none in the profile of {labels}, so nothing is compared.")
+                notes.append(f"{RANKING_TITLES[ranking]}: not compared, because the profile of {labels} has none.")
         return Section(name, title, tables=tuple(tables), notes=tuple(notes))
 
     return build
@@ -301,7 +303,7 @@ def _ranking_section(
 
 def _memory(comparison: RunComparison) -> Section:
     tables = present(memory_table(comparison))
-    return Section("memory", "Memory", tables=tables, notes=() if tables else ("No allocator appears in both runs.",))
+    return Section("memory", "Memory", tables=tables, notes=() if tables else ("The runs have no common allocators.",))
 
 
 def _environment(comparison: RunComparison) -> Section:
@@ -312,12 +314,16 @@ def _environment(comparison: RunComparison) -> Section:
         for difference in unlike
         if not difference.unfair
     ]
-    notes = list(dict.fromkeys(remarks)) if table else ["The profiles show no other difference."]
+    notes = list(dict.fromkeys(remarks)) if table else ["No other differences were found."]
     if not all(run.tensorflow_version for run in comparison.runs):
-        notes.append("TensorFlow versions and host CPUs are not compared: not every run was captured by tfperf.")
+        notes.append(
+            "TensorFlow versions and host CPUs are not compared, because not every run was captured by tfperf."
+        )
     if any(run.batch_size is None for run in comparison.runs):
-        notes.append("Batch sizes are not compared: not every run shows its own (tfperf analyze -s batch).")
-    return Section("environment", "Is it fair", tables=present(table), notes=tuple(notes))
+        notes.append(
+            "Batch sizes are not compared, because not every run shows its batch size (tfperf analyze -s batch)."
+        )
+    return Section("environment", "Comparability", tables=present(table), notes=tuple(notes))
 
 
 _SECTIONS: tuple[Callable[[RunComparison], Section], ...] = (
@@ -334,11 +340,11 @@ _SECTIONS: tuple[Callable[[RunComparison], Section], ...] = (
         "kernels",
         "Kernels and copies",
         ("kernels", "copies"),
-        "Times are summed over streams. Kernels have the names of their functions; for whole names see kernel_name in "
-        "--format csv.",
+        "Times are summed over streams. Kernels have the names of their functions; --format csv has full names in "
+        "kernel_name.",
     ),
     _ranking_section(
-        "tfdata", "tf.data", ("stages",), "Waited: time in which the step waits for this stage. Work: for one element."
+        "tfdata", "tf.data", ("stages",), "Waited: step time waiting for this stage. Work: own work per element."
     ),
     _ranking_section(
         "functions", "tf.functions", ("functions",), "Traced: calls in the capture that traced the function."
@@ -362,10 +368,10 @@ _TIMES = (
 )
 _STATE = Column("state", "State", str, "", "new, gone, or empty: in both runs, or unknown")
 _COUNTS = (
-    Column("before_count", "Count before", float, "count", "how often in that, first run", "data"),
-    Column("after_count", "Count after", float, "count", "how often in that, last run", "data"),
+    Column("before_count", "Count before", float, "count", "count per step or 1,000 examples, first run", "data"),
+    Column("after_count", "Count after", float, "count", "count per step or 1,000 examples, last run", "data"),
 )
-_RENAMED = Column("after_name", "Name after", str, "", "name in the last run, where it differs", "data")
+_RENAMED = Column("after_name", "Name after", str, "", "name in the last run, if it differs", "data")
 _ENTRY = (*_TIMES, _STATE, *_COUNTS)
 _OPS = (
     Column("op_name", "Op", str, "", "name of the op"),
@@ -375,27 +381,27 @@ _OPS = (
 )
 COLUMNS: dict[str, tuple[Column, ...]] = {
     "runs": (
-        Column("run", "Run", str, "", "label of the run; the others are compared with the first"),
+        Column("run", "Run", str, "", "label of the run; other runs are compared with the first"),
         Column("host", "Host", str, "", "the slowest host, which represents the run", "data"),
-        Column("steps", "Steps", int, "count", "whole averaged steps of that host"),
+        Column("steps", "Steps", int, "count", "whole averaged steps of the slowest host"),
         Column("step_ms", "Step", float, "ms", "mean, median or 95th percentile of its step times"),
-        Column("batch_size", "Batch", int, "count", "examples of a batch, where the profile shows that", "data"),
+        Column("batch_size", "Batch", int, "count", "examples per batch, if the profile shows it", "data"),
         Column("example_us", "Example", float, "us", "step time / examples of a step", "data"),
-        Column("ratio", "Ratio", float, "", "step time (or time per example) / that of the first run"),
+        Column("ratio", "Ratio", float, "", "step time (or time per example) / value of the first run"),
         Column("ratio_low", "from", float, "", "lower end of the interval of the ratio"),
         Column("ratio_high", "to", float, "", "upper end of the interval of the ratio"),
-        Column("input_percent", "Input", float, "%", "share of step time spent on input, of the host that waits most"),
+        Column("input_percent", "Input", float, "%", "share of step time spent on input, for the host that waits most"),
         Column("input_class", "Input-bound", str, "", "high, moderate, possible, none or unknown"),
-        Column("comparable", "Comparable", bool, "", "whether the comparison with the first run is fair", "data"),
+        Column("comparable", "Comparable", bool, "", "whether the run is comparable with the first run", "data"),
     ),
     "category_changes": (
-        Column("category", "Category", str, "", "what the time goes to"),
+        Column("category", "Category", str, "", "category of step time"),
         *_TIMES,
         Column("change_percent", "Of change", float, "%", "change / change of the mean step time"),
         Column("before_percent", "Share before", float, "%", "share of the mean step time in the first run"),
         Column("after_percent", "after", float, "%", "share of the mean step time in the last run"),
     ),
-    "idle_changes": (Column("cause", "Device waits for", str, "", "what the host did meanwhile"), *_TIMES, _STATE),
+    "idle_changes": (Column("cause", "Device waits for", str, "", "host activity during idle time"), *_TIMES, _STATE),
     "step_times": (
         Column("statistic", "Statistic", str, "", "mean, median, 95th percentile, standard deviation, min, max"),
         *_TIMES,
@@ -404,7 +410,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "device_ops_changes": _OPS,
     "host_ops_changes": _OPS,
     "kernels_changes": (
-        Column("kernel", "Kernel", str, "", "name of the kernel's function; a number tells those of one name apart"),
+        Column("kernel", "Kernel", str, "", "name of the kernel's function; equal names are numbered"),
         *_ENTRY,
         Column("kernel_name", "Full name", str, "", "name of the kernel", "data"),
         _RENAMED,
@@ -412,12 +418,14 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "copies_changes": (Column("kind", "Kind", str, "", "H2D, D2H, D2D, P2P, H2H, Memset or Unknown"), *_ENTRY),
     "stages_changes": (
         Column("stage", "Stage", str, "", "kind of stage"),
-        Column("path", "Path", str, "", "names of the stage and of all stages that consume it", "data"),
-        Column("before_ms", "Waited before", float, "ms", "waiting for this stage, per step or 1,000 examples, before"),
-        Column("after_ms", "after", float, "ms", "waiting for this stage, per step or 1,000 examples, after"),
+        Column("path", "Path", str, "", "names of the stage and all stages that consume it", "data"),
+        Column(
+            "before_ms", "Waited before", float, "ms", "waiting for this stage, per step or 1,000 examples, first run"
+        ),
+        Column("after_ms", "after", float, "ms", "waiting for this stage, per step or 1,000 examples, last run"),
         Column("change_ms", "Change", float, "ms", "after - before"),
-        Column("before_element_ms", "Work before", float, "ms", "own work for one element on all threads, first run"),
-        Column("after_element_ms", "after", float, "ms", "own work for one element on all threads, last run"),
+        Column("before_element_ms", "Work before", float, "ms", "own work per element, summed over threads, first run"),
+        Column("after_element_ms", "after", float, "ms", "own work per element, summed over threads, last run"),
         _STATE,
         *_COUNTS,
         _RENAMED,
@@ -425,23 +433,23 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "functions_changes": (
         Column("function", "Function", str, "", "name of the tf.function"),
         *_TIMES,
-        Column("before_tracings", "Traced before", int, "count", "calls that traced it, in the first capture"),
-        Column("after_tracings", "after", int, "count", "calls that traced it, in the last capture"),
+        Column("before_tracings", "Traced before", int, "count", "calls that traced it, first run"),
+        Column("after_tracings", "after", int, "count", "calls that traced it, last run"),
         _STATE,
     ),
     "memory_changes": (
         Column("allocator", "Allocator", str, "", "name of the allocator"),
-        Column("before_bytes", "Peak before", int, "bytes", "most bytes in use in the first capture"),
-        Column("after_bytes", "Peak after", int, "bytes", "most bytes in use in the last capture"),
+        Column("before_bytes", "Peak before", int, "bytes", "peak bytes in use, first run"),
+        Column("after_bytes", "Peak after", int, "bytes", "peak bytes in use, last run"),
         Column("change_bytes", "Change", int, "bytes", "after - before"),
     ),
     "differences": (
         Column("run", "Run", str, "", "the run that differs from the first"),
-        Column("what", "What", str, "", "what differs"),
-        Column("before", "First run", str, "", "in the first run"),
-        Column("after", "This run", str, "", "in the run that differs"),
-        Column("unfair", "Unfair", bool, "", "whether the ratio of step times is not about the program alone"),
-        Column("text", "What follows", str, "", "what follows from it", "data"),
+        Column("what", "What", str, "", "property that differs"),
+        Column("before", "First run", str, "", "value in the first run"),
+        Column("after", "This run", str, "", "value in this run"),
+        Column("unfair", "Unfair", bool, "", "whether factors other than the program affect the ratio of step times"),
+        Column("text", "Consequence", str, "", "consequence for the comparison", "data"),
     ),
 }
 
@@ -462,9 +470,9 @@ def runs_table(comparison: RunComparison) -> Table:
     for key, end in (("ratio", "value"), ("ratio_low", "low"), ("ratio_high", "high")):
         data[key] = [float(format_ratio(getattr(ratio, end))) if ratio else None for ratio in ratios]
     stat = STATISTIC_TITLES[comparison.steps.stat]
-    note = f"Step: {stat} over whole steps. Ratio: to the first run, with its interval."
+    note = f"Step: {stat} over whole steps. Ratio: relative to the first run, with its interval."
     if comparison.per == "example":
-        note = f"Step: {stat} over whole steps. Ratio: of the time per example to that of the first run."
+        note = f"Step: {stat} over whole steps. Ratio: time per example relative to the first run."
     is_shown: Level = "brief" if comparison.per == "example" else "data"
     columns = at_levels(COLUMNS["runs"], dict.fromkeys(("batch_size", "example_us"), is_shown))
     return replace(_table("runs", "Runs", data, note), bar_key="step_ms", columns=columns)
@@ -585,7 +593,7 @@ def _ranking_table(comparison: RunComparison, name: RankingName, changes: Sequen
     for run in (comparison.before, comparison.after):
         kept, total = len(run.ranking(name).rows), run.ranking(name).total_rows
         if run.ranking(name).is_cut:
-            notes.append(f"Of {run.label}, only the {kept:,} largest of {total:,} were kept.")
+            notes.append(f"{run.label} has only the largest {kept:,} of {total:,} rows.")
     title = f"{RANKING_TITLES[name]} by change" + (" of waiting time" if name == "stages" else "")
     tracings = zip(data["before_tracings"], data["after_tracings"], strict=True)
     is_traced = [name == "functions" and (before or 0) != (after or 0) for before, after in tracings]

@@ -64,7 +64,7 @@ _SUITABLE: Mapping[type, str] = {**dict.fromkeys((int, float), "= != < <= > >=")
 _TRUTHS = {"true": "true", "yes": "true", "false": "false", "no": "false"}
 _LONGEST = 2000
 _SHOWN_COLUMNS = 8
-_EXAMPLE = "write it like input_bound <= 10% or sum(kernels.total_us[name~nccl]) < 500us"
+_EXAMPLE = "write, for example, input_bound <= 10% or sum(kernels.total_us[name~nccl]) < 500us"
 
 
 @cache
@@ -117,7 +117,7 @@ def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
     """Parse a limit; raise LimitError."""
     reader = _Reader(text, origin, len(text) - len(text.lstrip()))
     if len(text) > _LONGEST:
-        reader.wrong(f"it is longer than {_LONGEST} characters", 0)
+        reader.wrong(f"longer than {_LONGEST} characters", 0)
     metric = _measured(reader)
     match = reader.take(_RELATION)
     if match is None:
@@ -127,7 +127,7 @@ def read_limit(text: str, origin: str = COMMAND_LINE) -> Limit:
     relation = cast("Relation", match[0])
     or_none = _OR_NONE.search(text, reader.at)
     if or_none and not metric.table:
-        reader.wrong("`or none` is for limits on a column of a table", or_none.start())
+        reader.wrong("`or none` applies only to limits on a table column", or_none.start())
     bound = text[reader.at : or_none.start() if or_none else None]
     return Limit(text.strip(), metric, relation, _bound(reader, bound, metric, relation), origin, bool(or_none))
 
@@ -155,7 +155,7 @@ def _measured(reader: _Reader) -> Metric:
     if not reader.has("("):
         return _figure_or_column(reader, word, at, "")
     if word not in FUNCTIONS:
-        reader.wrong(f"there is no function {word[:80]}: {did_you_mean(word, FUNCTIONS)}", at)
+        reader.wrong(f"unknown function {word[:80]}: {did_you_mean(word, FUNCTIONS)}", at)
     metric = _figure_or_column(reader, *reader.word("a figure or table.column"), word)
     if not reader.has(")"):
         reader.wrong("a ) is missing")
@@ -167,18 +167,18 @@ def _figure_or_column(reader: _Reader, word: str, at: int, function: str) -> Met
         return _column(reader, word, at, function)
     if word in FIGURES:
         if function and function not in FIGURES[word].functions:
-            reader.wrong(f"{function}({word}) has no meaning: {word} is one number per host", at)
+            reader.wrong(f"{function}({word}) is not possible: {word} has one value per host", at)
         return Metric(word, function=function, cause=_cause(reader, word) if FIGURES[word].of_cause else "")
     if word in limit_tables():
         reader.wrong(f"{word} is a table: write {word}.COLUMN, where COLUMN is {_columns(word)}", at)
     if word in FUNCTIONS:
         reader.wrong(f"{word} is a function: write {word}(table.column), or a figure: {_EXAMPLE}", at)
-    return reader.wrong(f"there is no figure {word[:80]}: {did_you_mean(word, FIGURES) or _EXAMPLE}", at)
+    return reader.wrong(f"unknown figure {word[:80]}: {did_you_mean(word, FIGURES) or _EXAMPLE}", at)
 
 
 def _cause(reader: _Reader, figure: str) -> str:
     if not reader.has("["):
-        reader.wrong(f"{figure} is about one cause: write {figure}[compilation]")
+        reader.wrong(f"{figure} requires a cause: write {figure}[compilation]")
     code, at = reader.word("the code of a cause")
     try:
         check_cause(code)
@@ -192,16 +192,16 @@ def _cause(reader: _Reader, figure: str) -> str:
 def _column(reader: _Reader, table: str, at: int, function: str) -> Metric:
     if table not in limit_tables():
         close = did_you_mean(table, limit_tables())
-        message = f"there is no table {table[:80]}: {close or 'tfperf query --schema lists all tables'}"
+        message = f"unknown table {table[:80]}: {close or 'tfperf query --schema lists all tables'}"
         if table == "host_steps":
-            message = "host_steps cannot be limited: each host is judged alone, and the table steps holds its steps"
+            message = "host_steps cannot be limited: each host is checked separately; use the table steps"
         elif table in {recorded.name for recorded in RECORDED}:
-            message = f"{table} holds what was recorded: limits are on tables of the analysis, for example"
+            message = f"{table} contains recorded events: use a table of the analysis, for example"
             message += " kernels.total_us"
         reader.wrong(message, at)
     column, at = _named_column(reader, table, "the name of a column")
     if not holds_numbers(column) and function != "count":
-        reader.wrong(f"{table}.{column.key} does not hold numbers: only count({table}.{column.key}) can be limited", at)
+        reader.wrong(f"{table}.{column.key} is not numeric: use count({table}.{column.key})", at)
     conditions: list[Condition] = []
     if reader.has("["):
         conditions.append(_condition(reader, table))
@@ -219,7 +219,7 @@ def _named_column(reader: _Reader, table: str, what: str) -> tuple[Column, int]:
         column = column_of(table, limit_tables()[table].name_key)
     if column is None:
         close = did_you_mean(name, [other.key for other in limit_tables()[table].columns])
-        reader.wrong(f"{table} has no column {name[:80]}: {close or f'it has {_columns(table)}'}", at)
+        reader.wrong(f"{table} has no column {name[:80]}: {close or f'its columns are {_columns(table)}'}", at)
     return column, at
 
 
@@ -248,11 +248,11 @@ def _condition(reader: _Reader, table: str) -> Condition:
     at = reader.at
     operator = reader.take(_OPERATOR)
     if operator is None:
-        reader.wrong("a condition needs one of ~ !~ = != < <= > >=")
+        reader.wrong("a condition requires one of ~ !~ = != < <= > >=")
     suitable = _SUITABLE[column.dtype]
     if operator[0] not in suitable.split():
-        holds = "holds" if holds_numbers(column) else "does not hold"
-        reader.wrong(f"{column.key} {holds} numbers: compare it with {suitable}", at)
+        holds = "is" if holds_numbers(column) else "is not"
+        reader.wrong(f"{column.key} {holds} numeric: compare it with {suitable}", at)
     at = reader.at
     match = reader.take(_QUOTED) or reader.take(_BARE)
     if match is None:

@@ -126,9 +126,9 @@ _FIGURES = (
         name="input_bound",
         title="Input-bound",
         unit="%",
-        meaning="share of the step time that goes to input: waiting for tf.data, and copying batches in",
+        meaning="share of step time spent on input: waiting for input and copying batches to the device",
         option="max-input-bound",
-        help="Largest share of the step time for input, for example 10%.",
+        help="Maximum share of step time for input, for example 10%.",
         measure="tfperf.judge.measure:input_bound",
         parts=None,
         topic="input",
@@ -138,9 +138,9 @@ _FIGURES = (
         name="step_time",
         title="Step time",
         unit="ms",
-        meaning="step time: the mean unless --stat or a function says otherwise",
+        meaning="step time: the mean, unless --stat or a function selects another statistic",
         option="max-step-time",
-        help="Longest step time, for example 50ms; --stat chooses the statistic.",
+        help="Maximum step time, for example 50ms; --stat selects the statistic.",
         measure="tfperf.judge.measure:step_time",
         functions=("mean", "median", "p95", "max", "min"),
     ),
@@ -148,10 +148,10 @@ _FIGURES = (
         name="wall_step_time",
         title="Wall time per step",
         unit="ms",
-        meaning="wall time of training per step: from the first step to the last one, with what is between them, and "
-        "without evaluation",
+        meaning="wall time of training per step: from the first to the last step, including the time between steps, "
+        "excluding evaluation",
         option="max-wall-step-time",
-        help="Longest wall time per step, with the time between steps, for example 80ms.",
+        help="Maximum wall time per step, including the time between steps, for example 80ms.",
         measure="tfperf.judge.measure:wall_step_time",
         sections=("steps", "wall"),
     ),
@@ -159,9 +159,9 @@ _FIGURES = (
         name="kernel_launch",
         title="Kernel launch",
         unit="%",
-        meaning="share of the step time that goes to launching kernels",
+        meaning="share of step time spent on launching kernels",
         option="max-kernel-launch",
-        help="Largest share of the step time for launching kernels.",
+        help="Maximum share of step time for launching kernels.",
         measure="tfperf.judge.measure:share",
         parts=None,
         topic="launches",
@@ -171,9 +171,9 @@ _FIGURES = (
         name="all_others",
         title="All others",
         unit="%",
-        meaning="share of the step time that is in no category: Python, I/O, idle",
+        meaning="share of step time that no category covers: Python, I/O, idle",
         option="max-all-others",
-        help="Largest share of the step time in no category (Python, I/O).",
+        help="Maximum share of step time that no category covers (Python, I/O).",
         measure="tfperf.judge.measure:share",
         parts=None,
         topic="all_others",
@@ -183,9 +183,9 @@ _FIGURES = (
         name="device_busy",
         title="Device busy",
         unit="%",
-        meaning="share of the step time in which the least busy device works (a TPU that waits for data does not)",
+        meaning="share of step time in which the least busy device is busy (a TPU that waits for data is not busy)",
         option="min-device-busy",
-        help="Smallest share of the step time in which a device works (a TPU that waits for data does not).",
+        help="Minimum share of step time in which a device is busy (a TPU that waits for data is not busy).",
         measure="tfperf.judge.measure:device_busy",
         sections=("steps", "idle"),
         parts=frozenset({"device"}),
@@ -197,9 +197,9 @@ _FIGURES = (
         name="memory",
         title="Peak memory",
         unit="bytes",
-        meaning="bytes in use at the peak of the fullest allocator (of devices, if there are any)",
+        meaning="peak bytes in use of the fullest allocator (a device allocator, if there are any)",
         option="max-memory",
-        help="Largest peak of an allocator, for example 10GiB.",
+        help="Maximum peak of an allocator, for example 10GiB.",
         measure="tfperf.judge.measure:memory",
         sections=("memory",),
         parts=frozenset({"memory"}),
@@ -209,9 +209,9 @@ _FIGURES = (
         name="retraces",
         title="Retraces",
         unit="count",
-        meaning="calls in the capture that traced a tf.function again, beyond its first tracing",
+        meaning="calls in the capture that retraced a tf.function, not counting its first tracing",
         option="max-retraces",
-        help="Most calls that trace a tf.function again, for example 0.",
+        help="Maximum number of calls that retrace a tf.function, for example 0.",
         measure="tfperf.judge.measure:retraces",
         sections=("functions",),
         parts=frozenset({"calls"}),
@@ -223,15 +223,15 @@ _FIGURES = (
         unit="%",
         meaning="step time of the slowest host / median of the hosts - 1",
         option="max-skew",
-        help="How much slower than the median host the slowest may be.",
+        help="Maximum slowdown of the slowest host relative to the median host.",
     ),
     Figure(
         name="straggler_loss",
         title="Straggler loss",
         unit="%",
-        meaning="share of the step time that is lost because hosts wait for the last one; 0 below 3 ms per step",
+        meaning="share of step time lost by waiting for the last host; 0 below 3 ms per step",
         option="max-straggler-loss",
-        help="Largest share of the step time that is lost because hosts wait for the last one.",
+        help="Maximum share of step time lost by waiting for the last host.",
         measure="tfperf.judge.measure:straggler_loss",
         sections=("steps", "hosts"),
         parts=None,
@@ -242,9 +242,9 @@ _FIGURES = (
         name="input_cost",
         title="Input cost",
         unit="%",
-        meaning="what input costs of the step time, at least: the low end of `input_cost_percent`",
+        meaning="lower bound of the cost of input, as a share of step time: the low end of `input_cost_percent`",
         option="max-input-cost",
-        help="Largest share of the step time that input costs: the low end of its range counts.",
+        help="Maximum cost of input, as a share of step time (low end of its range).",
         measure="tfperf.judge.measure:input_cost",
         sections=("steps", "diagnosis"),
         parts=None,
@@ -256,9 +256,9 @@ _FIGURES = (
         name="cause_cost",
         title="Cost of",
         unit="%",
-        meaning="what a cause of the diagnosis costs of the step time, at most; 0 where it is not named",
+        meaning="upper bound of the cost of a cause, as a share of step time; 0 if the diagnosis does not report it",
         option="max-cost",
-        help="Largest share of the step time that a cause costs: the high end counts (repeatable).",
+        help="Maximum cost of a cause, as a share of step time (high end of its range; repeatable).",
         measure="tfperf.judge.measure:cause_cost",
         sections=("steps", "diagnosis"),
         parts=None,
@@ -270,9 +270,9 @@ _FIGURES = (
         name=CAUSE,
         title="Cause",
         unit="",
-        meaning="whether the diagnosis names a cause: 1 or 0",
+        meaning="whether the diagnosis reports a cause: 1 or 0",
         option="fail-on",
-        help="A cause that the diagnosis must not name (repeatable).",
+        help="Fail if the diagnosis reports this cause (repeatable).",
         bound=0.0,
         measure="tfperf.judge.measure:cause",
         sections=("steps", "diagnosis"),
@@ -309,7 +309,7 @@ def named_limit(name: str, value: str, origin: str = COMMAND_LINE, *, place: str
     """Return the limit of an option or key, such as `max-input-bound=10%`; raise LimitError with its `place`."""
     name, value = name.replace("_", "-"), value.strip()
     if name not in NAMED:
-        raise LimitError(f"{origin}: there is no limit {quoted(name)}: {did_you_mean(name, NAMED)}")
+        raise LimitError(f"{origin}: unknown limit {quoted(name)}: {did_you_mean(name, NAMED)}")
     named, cause, text = NAMED[name], "", value
     try:
         if named.of_cause:
@@ -318,7 +318,7 @@ def named_limit(name: str, value: str, origin: str = COMMAND_LINE, *, place: str
             )
             check_cause(cause)
             if named.bound is None and not mark:
-                raise ValueError(f"{cause} has no bound: write {cause}={EXAMPLES['%']}")
+                raise ValueError(f"{cause} has no bound: use {cause}={EXAMPLES['%']}")
         bound = read_bound(text, named.unit, bare=False) if named.bound is None else named.bound
         check_bound(bound, named.unit, named.relation, is_share=named.is_share)
     except ValueError as error:
@@ -334,7 +334,7 @@ def named_limits(
     named = NAMED.get(name.replace("_", "-"))
     if len(several) != 1 and named is not None and not named.of_cause:
         where = place or f"{origin}: {name.replace('_', '-')}"
-        raise LimitError(f"{where}: it takes one value, such as {named.example}")
+        raise LimitError(f"{where}: takes one value, for example {named.example}")
     return tuple(named_limit(name, value, origin, place=place) for value in several)
 
 
@@ -343,10 +343,10 @@ def check_cause(code: str) -> None:
     from tfperf.sections.diagnosis.diagnose import NEEDS
 
     if "," in code and all(part.strip() in NEEDS for part in code.split(",")):
-        raise ValueError(f"{quoted(code)} is several causes: give each by itself, in an option or an item of its own")
+        raise ValueError(f"{quoted(code)} lists several causes: pass each in its own option or list item")
     if code not in NEEDS:
         known = did_you_mean(code, NEEDS) or f"the causes are {', '.join(NEEDS)}"
-        raise ValueError(f"there is no cause {quoted(code)}: {known}")
+        raise ValueError(f"unknown cause {quoted(code)}: {known}")
 
 
 def regression_tolerance(value: str, place: str = f"{COMMAND_LINE}: max-regression") -> float:
@@ -389,9 +389,9 @@ def read_bound(text: str, unit: Unit, *, bare: bool, signed: bool = False) -> fl
     negative = text.startswith("-")
     quantity = split_quantity(text[1:] if negative else text)
     if quantity is None:
-        raise ValueError(f"{quoted(text)} is not a number: write {EXAMPLES[unit]}")
+        raise ValueError(f"{quoted(text)} is not a number: use {EXAMPLES[unit]}")
     if negative and not signed:
-        raise ValueError(f"{quoted(text)} is negative, which the value never is: write {EXAMPLES[unit]}")
+        raise ValueError(f"{quoted(text)} is negative, but the value never is: use {EXAMPLES[unit]}")
     value = _in_unit(text, *quantity, unit=unit, bare=bare)
     return -value if negative else value
 
@@ -399,14 +399,14 @@ def read_bound(text: str, unit: Unit, *, bare: bool, signed: bool = False) -> fl
 def _in_unit(text: str, number: Decimal, mark: str, *, unit: Unit, bare: bool) -> float:
     factors = _FACTORS.get(unit, {})
     if mark not in {"", "%", *DURATIONS, *SIZES}:
-        raise ValueError(f"{mark!r} in {quoted(text)} is not a unit: write {EXAMPLES[unit]}")
+        raise ValueError(f"{mark!r} in {quoted(text)} is not a unit: use {EXAMPLES[unit]}")
     if unit == "%" and not mark and 0 < number < 1:
         percent = format((100 * number).normalize(), "f")
         raise ValueError(f"{text!r} may mean {percent}% or {text}%: add the unit")
     if not mark and (bare or unit in ("%", "count", "")):
         return float(number)
     if not mark:
-        raise ValueError(f"{quoted(text)} has no unit: write {EXAMPLES[unit]}")
+        raise ValueError(f"{quoted(text)} has no unit: use {EXAMPLES[unit]}")
     if mark not in factors:
         kind = {"%": "a percentage", "count": "a count", "": "a plain number"}.get(unit, f"in {unit}")
         raise ValueError(f"{quoted(text)} has the wrong unit: the value is {kind}, for example {EXAMPLES[unit]}")
@@ -419,10 +419,10 @@ def _in_unit(text: str, number: Decimal, mark: str, *, unit: Unit, bare: bool) -
 def check_bound(value: float, unit: Unit, relation: str, *, is_share: bool) -> None:
     """Raise ValueError for a bound that all values satisfy, or no value does; a share is at most 100%."""
     if is_share and value > 100:
-        verdict = "never be breached" if relation.startswith("<") else "never hold"
+        verdict = "never be breached" if relation.startswith("<") else "never pass"
         raise ValueError(f"a share is at most 100%, so {value:g}% could {verdict}")
     if not value and unit in ("ms", "bytes"):
-        raise ValueError(f"a bound of 0 has no meaning here: write {'50ms' if unit == 'ms' else '10GiB'}")
+        raise ValueError(f"a bound of 0 is not possible here: use {'50ms' if unit == 'ms' else '10GiB'}")
 
 
 def bound_text(value: float, unit: Unit) -> str:

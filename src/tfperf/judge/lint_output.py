@@ -46,7 +46,7 @@ def lint(
     if fail_on is None:
         return result
     if result.is_empty:
-        raise TfperfError(f"nothing could be judged: {result.headline}")
+        raise TfperfError(f"no op could be checked: {result.headline}")
     found = result.at_least(fail_on)
     if found:
         lines = [sentence(violation) for violation in found[:_MOST_SHOWN]]
@@ -78,7 +78,7 @@ def github_text(result: LintResult, fail_on: Level | None) -> str:
         lines = [f"{violation.ops[0]}: {violation.what}", f"Try: {violation.advice}", f"Unless: {violation.unless}"]
         commands.append(workflow_command(kind, f"{violation.rule} {RULES[violation.rule].title}", lines))
     if result.is_empty:
-        commands.append(workflow_command("error", "nothing could be judged", [result.headline]))
+        commands.append(workflow_command("error", "no op could be checked", [result.headline]))
     return "".join(f"{command}\n" for command in commands) or f"{result.headline}\n"
 
 

@@ -139,15 +139,15 @@ def parts_of(metric: Metric, steps: Iterable[Steps]) -> Parts:
 
 
 _MOST_DOUBTS = 5
-_AGAIN = "capture it again, and copy the whole file"
-_MARK_STEPS = "mark the steps with tfperf.step, or name their event with --step-marker"
+_AGAIN = "capture it again and copy the complete file"
+_MARK_STEPS = "mark the steps with tfperf.step, or name the step events with --step-marker"
 _OMITTED = {
     PARTIAL: "cut off",
     RETRACE: "compiling",
     SLOW_FIRST: "slow first",
-    END_ESTIMATED: "with an estimated end",
-    COLLECTION: "with a rare garbage collection",
-    OMITTED: "left out by TensorFlow",
+    END_ESTIMATED: "with estimated end",
+    COLLECTION: "with rare garbage collection",
+    OMITTED: "excluded by TensorFlow",
 }
 """Description of each flag in a list of steps that are not averaged."""
 
@@ -195,8 +195,8 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         kind = ("" if self.summary.kind == UNLABELLED else f"{self.summary.kind} ") if self.other_kinds else ""
         whole = f"{counted(count, f'whole {kind}step')} {'counts' if count == 1 else 'count'}"
         why = steps.explanation if steps.source == "none" else f"of {self.recorded_steps:,} recorded"
-        advice = ", or choose the hosts that count with --host" if self.name else ""
-        return f"{whole} ({why}), but --min-steps asks for {self.min_steps}: profile longer{advice}"
+        advice = ", or select hosts with --host" if self.name else ""
+        return f"{whole} ({why}), but --min-steps is {self.min_steps}: profile longer{advice}"
 
     def damage(self, metric: Metric) -> str:
         """Return the damage of the profile that affects a figure, or empty."""
@@ -211,7 +211,7 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
             return ""
         fix = next(filter(None, (flaw.fix for _, flaw in doubts)), _AGAIN)
         doubt = f"the profile may be incomplete or wrong: {self.doubt_text(doubts)}"
-        return f"{doubt}; {fix}, or judge it all the same with --allow-doubt"
+        return f"{doubt}; {fix}, or check it anyway with --allow-doubt"
 
     def doubts(self, metric: Metric | None = None) -> Sequence[tuple[str, Flaw]]:
         """Return the doubts about a figure, or all doubts, with their hosts: flaws, and low-confidence steps."""
@@ -219,7 +219,7 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         for host in self.results.hosts:
             steps = host["steps"].steps
             if steps.confidence == "low" and steps.headline.any():
-                text = f"steps were found with low confidence: {steps.explanation}"
+                text = f"step detection has low confidence: {steps.explanation}"
                 found.append((host.host, Flaw("unsure_steps", text, "doubtful", fix=_MARK_STEPS)))
         parts = None if metric is None else parts_of(metric, (host["steps"].steps for host in self.results.hosts))
         return [(host, flaw) for host, flaw in found if parts is None or flaw.touches(parts)]
@@ -302,7 +302,7 @@ def unjudged_steps(kinds: Mapping[str, int]) -> str:
     """Return the number of steps of other kinds, and the options to check them."""
     steps = " and ".join(counted(count, step_word(kind)) for kind, count in kinds.items())
     options = " or ".join(f"--by-kind {kind}" for kind in kinds)
-    return f"{steps} {'is' if [*kinds.values()] == [1] else 'are'} not judged: {options}"
+    return f"{steps} {'is' if [*kinds.values()] == [1] else 'are'} not checked: {options}"
 
 
 _STATISTICS = {"mean": "average", "median": "median", "p95": "p95", "max": "maximum", "min": "minimum"}
@@ -340,7 +340,7 @@ def _measure(limit: Limit, host: JudgedHost) -> Measurement:
 def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
     """Return the excess of the slowest host's step time over the median of the hosts, in %."""
     if len(hosts) < 2:
-        return unknown("there is only one host, and skew compares hosts")
+        return unknown("single-host profile: skew compares hosts")
     metric = Metric("skew")
     for host in hosts:
         problem = host.damage(metric) or host.too_few_steps or host.why_doubtful(metric)
@@ -354,7 +354,7 @@ def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
     slowest, middle = max(times), median(numbers(times))
     if not middle:
         return unknown("the median step time of the hosts is 0")
-    why = f"its steps take {format_ms(slowest)} ms, the median of {len(hosts)} hosts is {format_ms(middle)} ms"
+    why = f"its steps take {format_ms(slowest)} ms; the median of {len(hosts)} hosts is {format_ms(middle)} ms"
     return Measurement(100.0 * (slowest / middle - 1.0), why, host=hosts[times.index(slowest)].name)
 
 
@@ -370,7 +370,7 @@ def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
     columns = {column.key: column for column in table.columns}
     if table.over_hosts:
         if not host.results.has_several_hosts:
-            return unknown(f"there is only one host, and {name} compares hosts")
+            return unknown(f"single-host profile: {name} compares hosts")
     elif (table.about_steps or columns[key].over_steps) and host.too_few_steps:
         return unknown(host.too_few_steps)
     used = {key, *(condition.column for condition in limit.metric.conditions)}
@@ -381,11 +381,11 @@ def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
     if data is None:
         if table.empty_means_none:
             return measure_rows(limit, {column: [] for column in used})
-        return unknown(f"this profile has no table {name} (tfperf query --schema PATH lists those that it has)")
+        return unknown(f"this profile has no table {name} (tfperf query --schema PATH lists its tables)")
     if host.results.is_narrowed:
         stale = sorted(column for column in used if table.counts_all_steps or columns[column].over_steps)
         if stale:
-            return unknown(f"{name}.{stale[0]} also counts steps that are not judged")
+            return unknown(f"{name}.{stale[0]} also includes steps that are not checked")
     hidden = [category for category in sorted(host.breakdown.unknown) if f"{category}_ms" in used]
     if table.about_steps and hidden:
         # In a job without a device, rows have 0 for device categories.
@@ -419,7 +419,7 @@ def wall_step_time(host: JudgedHost, _: Metric) -> Measurement:
     step_ms = wall_step_ms(wall)
     if step_ms is None:
         return unknown("the profile does not show the wall time of a step")
-    apart = ", without steps of other kinds" if wall.evaluation_ps else ""
+    apart = ", excluding steps of other kinds" if wall.evaluation_ps else ""
     return Measurement(step_ms, f"from the first to the last of {counted(wall.count, step_word(wall.kind))}{apart}")
 
 
@@ -447,17 +447,17 @@ def device_busy(host: JudgedHost, _: Metric) -> Measurement:
         return unknown(NO_DEVICE)
     if host.breakdown.attribution == "tensorflow":
         return unknown(
-            "steps of attribution tensorflow are not windows in time, which device time needs: use corrected"
+            "steps of attribution tensorflow are not time windows, so device time per step is unknown: use corrected"
         )
     if any(not device.counted_window_ps for device in idle.devices):
-        return unknown("the time of a device could not be cut by the steps that count")
+        return unknown("the time of a device could not be split by averaged steps")
     # A device with recorded work took part, so it counts as 0% without work in the steps.
     worst = min(idle.devices, key=lambda device: device.works_percent)
     listed, recorded = len(idle.listed), len(idle.devices)
-    omitted = f"; omitted: {listed - recorded} of {listed} that recorded no work" if recorded < listed else ""
+    omitted = f"; omitted: {listed - recorded} of {listed} devices, without recorded work" if recorded < listed else ""
     of_several = f", the least busy of {recorded} devices" if recorded > 1 else ""
     waiting = 100.0 - worst.percent() - worst.works_percent if host.breakdown.on_tpu else 0.0
-    not_counted = f"; it waits for data {format_percent(waiting)}% of the step, which does not count" * bool(waiting)
+    not_counted = f"; excludes {format_percent(waiting)}% of the step in which it waits for data" * bool(waiting)
     why = f"{worst.device}{of_several}, {host.over(host.summary)}{not_counted}{omitted}"
     return Measurement(worst.works_percent, why)
 
@@ -466,17 +466,17 @@ def memory(host: JudgedHost, _: Metric) -> Measurement:
     """Return the highest peak of an allocator."""
     memory = host.host["memory"]
     if not memory.allocators:
-        return unknown("no allocator recorded anything, so nothing is known about memory (tfperf analyze -s memory)")
+        return unknown("the profile has no allocator events, so memory is unknown (tfperf analyze -s memory)")
     fullest = fullest_allocator(host)
     if fullest is None:
-        return unknown("no allocator of a device recorded anything, so nothing is known about its memory")
+        return unknown("the profile has no device allocator events, so device memory is unknown")
     silent, odd = memory.malformed_events, sum(allocator.contradictions for allocator in memory.allocators)
     gaps = (
-        f"how much is in use is unknown at {counted(silent, 'event')} of allocators" if silent else "",
-        f"{counted(odd, 'event')} of allocators contradict the one before, so some are missing" if odd else "",
+        f"the bytes in use are unknown at {counted(silent, 'allocator event')}" if silent else "",
+        f"events are missing: {counted(odd, 'allocator event')} inconsistent with the previous event" if odd else "",
     )
     gap = next((f"{why}; the peak may be higher" for why in gaps if why), "")
-    part = ", which records only what it allocates itself" if fullest.place == "host" else ""
+    part = ", which records only its own allocations" if fullest.place == "host" else ""
     why = f"in {fullest.name}{part}; in the whole capture, at {format_ms(fullest.peak_ms)} ms"
     return Measurement(float(fullest.peak_bytes), why, gap)
 
@@ -493,17 +493,17 @@ def retraces(host: JudgedHost, _: Metric) -> Measurement:
     """Return the number of retracing calls."""
     functions: tuple[FunctionStats, ...] = host.host["functions"].functions
     if not functions:
-        return unknown("no call of a tf.function is in the trace, so nothing is known about tracing")
+        return unknown("the profile has no tf.function calls, so tracing is unknown")
     odd = sum(function.unknown_count for function in functions)
     if odd:
-        return unknown(f"the profile does not say of {counted(odd, 'call')} of tf.functions whether they traced")
+        return unknown(f"the profile does not show whether {counted(odd, 'tf.function call')} traced")
     counts = [retraces_of(function) for function in functions]
     known = [count for count in counts if count is not None]
     silent = len(counts) - len(known)
     which = f"{counted(silent, 'traced function')} {'was' if silent == 1 else 'were'}"
     gap = f"the profile does not show whether {which} traced before" if silent else ""
     calls = sum(function.call_count for function in functions)
-    return Measurement(float(sum(known)), f"of {counted(calls, 'call')} of tf.functions in the whole capture", gap)
+    return Measurement(float(sum(known)), f"of {counted(calls, 'tf.function call')} in the whole capture", gap)
 
 
 def retraces_of(function: FunctionStats) -> int | None:
@@ -521,7 +521,7 @@ def input_cost(host: JudgedHost, _: Metric) -> Measurement:
     diagnosis: Diagnosis = host.results["diagnosis"]
     cost = diagnosis.input_cost_percent
     if cost is None:
-        return unknown(diagnosis.unjudged.get("input_wait", "the trace does not show what input costs"))
+        return unknown(diagnosis.unjudged.get("input_wait", "the profile does not show the cost of input"))
     wide = f"the low end of {format_percent(cost.low)} to {format_percent(cost.high)}%, " * (cost.low != cost.high)
     return Measurement(cost.low, f"{wide}{host.over(diagnosis.summary)}", host=diagnosis.host)
 
@@ -540,10 +540,10 @@ def cause_cost(host: JudgedHost, metric: Metric) -> Measurement:
     causes, gap = diagnosis.named(code), diagnosis.unjudged.get(code, "")
     costs = [cause.cost_percent for cause in causes if cause.cost_percent is not None]
     if len(costs) < len(causes):
-        gap = f"the diagnosis names {code}, whose cost is no known share of the step: use --fail-on {code}"
+        gap = f"the diagnosis reports {code}, but its share of the step is unknown: use --fail-on {code}"
     low, high = sum(cost.low for cost in costs), sum(cost.high for cost in costs)
     how = f"the high end of {format_percent(low)} to {format_percent(high)}%, " if low != high else ""
-    how = how if causes else f"not named: it takes less than {LEAST_PERCENT:.0f}% of the step or the wall time, "
+    how = how if causes else f"not reported: it takes less than {LEAST_PERCENT:.0f}% of the step or the wall time, "
     return Measurement(high, f"{how}{host.over(diagnosis.summary)}", gap, diagnosis.host)
 
 
@@ -555,7 +555,7 @@ def straggler_loss(together: JudgedHost, _: Metric) -> Measurement:
     found = hosts.straggler
     if found is None or found.is_outside_averages:
         return Measurement(
-            0.0, f"hosts wait for each other less than {LEAST_LOSS_MS:.0f} ms or {LEAST_LOSS_PERCENT:.0f}%"
+            0.0, f"hosts wait less than {LEAST_LOSS_MS:.0f} ms or {LEAST_LOSS_PERCENT:.0f}% for each other"
         )
     return Measurement(found.loss_percent, late_text(found, "")[0], host=found.host)
 
@@ -670,7 +670,7 @@ def _gap(limit: Limit, without_value: Bools, perhaps: Bools) -> str:
 def _undecided(perhaps: Bools) -> str:
     count = int(perhaps.sum())
     return (
-        f"it is unknown whether {counted(count, 'row')} {'meets' if count == 1 else 'meet'} the conditions"
+        f"it is unknown whether {counted(count, 'row')} {'matches' if count == 1 else 'match'} the conditions"
         if count
         else ""
     )
@@ -679,12 +679,12 @@ def _undecided(perhaps: Bools) -> str:
 def _nothing(limit: Limit) -> Measurement:
     """Return the measurement if no row is selected."""
     table = limit.metric.table
-    why = f"no row of {table} meets the conditions" if limit.metric.conditions else f"the table {table} has no rows"
+    why = f"no row of {table} matches the conditions" if limit.metric.conditions else f"the table {table} has no rows"
     if table in _KERNEL_TABLES:
         why = "no such kernel ran" if limit.metric.conditions else "no kernel ran"
     if limit.or_none:
         return Measurement(None, why, is_none=True)
-    return unknown(f"{why}; if that is fine, end the limit in: or none")
+    return unknown(f"{why}; to accept that, append `or none` to the limit")
 
 
 def metric_title(limit: Limit) -> str:

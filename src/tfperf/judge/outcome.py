@@ -111,41 +111,45 @@ _MOST_DIGITS = 17
 _CLOSE = Decimal("1e-9")
 _BYTES: Mapping[str, int] = {unit: 1000**power for power, unit in enumerate(BYTE_UNITS)}
 LIMIT_COLUMNS = (
-    Column("limit", "Limit", str, "", "the limit as it was written"),
-    Column("metric", "What", str, "", "what was measured, in words", "data"),
-    Column("measured_text", "Measured", str, "", "what was measured, in digits that agree with the result"),
-    Column("margin_text", "Margin", str, "", "how far that is from the bound; of percentages in percentage points"),
-    Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
-    Column("host", "Host", str, "", "the worst host for this limit; empty if there is only one, or none was measured"),
-    Column("measured", "Measured", float, "", "what was measured, in `unit`", "data"),
-    Column("relation", "Relation", str, "", "how measured must compare with the bound: <, <=, > or >=", "data"),
+    Column("limit", "Limit", str, "", "the limit as written"),
+    Column("metric", "What", str, "", "metric of the limit", "data"),
+    Column("measured_text", "Measured", str, "", "measured value, with enough digits to show the result"),
+    Column("margin_text", "Margin", str, "", "distance to the bound; for percentages, in percentage points"),
+    Column("result", "Result", str, "", "pass, breach, or unknown if it could not be checked"),
+    Column(
+        "host", "Host", str, "", "the worst host for this limit; empty for a single host or if no value was measured"
+    ),
+    Column("measured", "Measured", float, "", "measured value, in `unit`", "data"),
+    Column("relation", "Relation", str, "", "required relation of measured to bound: <, <=, > or >=", "data"),
     Column("bound", "Bound", float, "", "the bound, in `unit`", "data"),
     Column("margin", "Margin", float, "", "distance to the bound, in `unit`; negative if breached", "data"),
     Column("unit", "Unit", str, "", "unit of measured, bound and margin: ms, us, ps, %, bytes or count", "data"),
-    Column("origin", "From", str, "", "where the limit was given: the command line, or a file", "data"),
-    Column("why", "Why", str, "", "what the result rests on; if unknown, what is missing", "data"),
-    Column("evidence", "Evidence", str, "", "what the report says about a breach, with advice", "data"),
-    Column("doubt", "Doubt", str, "", "why the figure may be wrong, if it was judged despite doubt", "data"),
+    Column("origin", "From", str, "", "source of the limit: the command line or a file", "data"),
+    Column("why", "Why", str, "", "basis of the result; if unknown, the missing data", "data"),
+    Column("evidence", "Evidence", str, "", "findings of the report that explain a breach, with actions", "data"),
+    Column("doubt", "Doubt", str, "", "why the figure may be wrong, if it was checked despite doubt", "data"),
 )
 BASELINE_COLUMNS = (
-    Column("stat", "Of steps", str, "", "statistic of the step times: mean, median or p95"),
+    Column("stat", "Statistic", str, "", "statistic of the step times: mean, median or p95"),
     Column("before_ms", "Baseline", float, "ms", "step time in the baseline"),
-    Column("after_ms", "Now", float, "ms", "step time in the profile that is checked"),
-    Column("change_percent", "Change", float, "%", "how much longer steps take now"),
-    Column("interval", "Interval", str, "", "interval of the change (bootstrap), in digits that agree with the result"),
-    Column("allowed", "Allowed", str, "", "largest change that is not a regression"),
-    Column("result", "Result", str, "", "pass, breach, or unknown if it could not be judged"),
-    Column("verdict", "Verdict", str, "", "what the interval says: slower, not slower, or inconclusive", "data"),
+    Column("after_ms", "Now", float, "ms", "step time in the checked profile"),
+    Column("change_percent", "Change", float, "%", "increase of the step time"),
+    Column(
+        "interval", "Interval", str, "", "interval of the change (bootstrap), with enough digits to show the result"
+    ),
+    Column("allowed", "Allowed", str, "", "tolerance: largest change that is not a regression"),
+    Column("result", "Result", str, "", "pass, breach, or unknown if it could not be checked"),
+    Column("verdict", "Verdict", str, "", "conclusion from the interval: slower, not slower, or inconclusive", "data"),
     Column("before_steps", "Steps before", int, "count", "whole steps in the baseline", "data"),
-    Column("after_steps", "Steps now", int, "count", "whole steps in the profile that is checked", "data"),
-    Column("steps_needed", "Steps needed", int, "count", "steps in each run that suffice for a result", "data"),
-    Column("before_host", "Host before", str, "", "the slowest host of the baseline, which is compared", "data"),
-    Column("after_host", "Host now", str, "", "the slowest host of the profile, which is compared", "data"),
+    Column("after_steps", "Steps now", int, "count", "whole steps in the checked profile", "data"),
+    Column("steps_needed", "Steps needed", int, "count", "sufficient number of steps in each run for a result", "data"),
+    Column("before_host", "Host before", str, "", "the compared host: the slowest one of the baseline", "data"),
+    Column("after_host", "Host now", str, "", "the compared host: the slowest one of the profile", "data"),
     Column("ratio", "Ratio", float, "", "step time now / step time in the baseline", "data"),
-    Column("ratio_low", "Ratio from", float, "", "lower end of its interval", "data"),
-    Column("ratio_high", "Ratio to", float, "", "upper end of its interval", "data"),
-    Column("confidence", "Confidence", float, "", "confidence of the interval: 0.9 is 90 %", "data"),
-    Column("tolerance_percent", "Tolerance", float, "%", "largest change that is not a regression", "data"),
+    Column("ratio_low", "Ratio from", float, "", "lower end of the interval of the ratio", "data"),
+    Column("ratio_high", "Ratio to", float, "", "upper end of the interval of the ratio", "data"),
+    Column("confidence", "Confidence", float, "", "confidence of the interval: 0.9 is 90%", "data"),
+    Column("tolerance_percent", "Tolerance", float, "%", "tolerance: largest change that is not a regression", "data"),
 )
 
 
@@ -173,7 +177,7 @@ def check_report(outcome: Outcome) -> Report:
     for judged in outcome.judged:
         if judged.comparison is not None:
             table = _baseline_table(judged, judged.comparison)
-            sections.append(Section("baseline", "Against the baseline", tables=(table,)))
+            sections.append(Section("baseline", "Comparison with the baseline", tables=(table,)))
     sections += _why_sections(outcome)
     return Report({key: value for key, value in source.items() if value}, summary, tuple(sections))
 
@@ -182,30 +186,30 @@ def headline(outcome: Outcome) -> str:
     """Return one line with the breached limits, and the number of passing ones."""
     count, passed = len(outcome.judged), sum(judged.status == "pass" for judged in outcome.judged)
     if not count:
-        return "Nothing was checked: no limit was given."
+        return "No limits were given, so nothing was checked."
     parts = [f"BREACHED: {_names(outcome.breached)}."] if outcome.breached else []
-    parts += [f"COULD NOT BE JUDGED: {_names(outcome.unknown)}."] if outcome.unknown else []
-    all_hold = "The limit holds." if count == 1 else f"All {count} limits hold."
-    parts.append(all_hold if passed == count else f"{passed} of {count} hold.")
-    parts += [f"Judged despite doubt: {_names(outcome.despite_doubt)}."] if outcome.despite_doubt else []
+    parts += [f"COULD NOT BE CHECKED: {_names(outcome.unknown)}."] if outcome.unknown else []
+    all_hold = "The limit passed." if count == 1 else f"All {count} limits passed."
+    parts.append(all_hold if passed == count else f"{passed} of {count} limits passed.")
+    parts += [f"Checked despite doubt: {_names(outcome.despite_doubt)}."] if outcome.despite_doubt else []
     return " ".join(parts)
 
 
 def sentence(judged: Judged) -> str:
     """Describe the result of a limit with both numbers: `Input-bound is 63.4% on host a; at most 10.0% is allowed.`"""
     if judged.status == "unknown":
-        return f"{judged.limit.text} could not be judged: {why(judged)}"
+        return f"{judged.limit.text} could not be checked: {why(judged)}"
     comparison = judged.comparison
     if comparison is not None and comparison.ratio is not None:
-        interval = f"{_interval(comparison)} with {100.0 * comparison.ratio.confidence:.3g}% confidence"
+        interval = f"{100.0 * comparison.ratio.confidence:.3g}% confidence interval: {_interval(comparison)}"
         change = f"{judged.measured or 0.0:.1f}% longer than in the baseline ({interval})"
-        return f"Steps take {change}; at most {_allowed(comparison)} is allowed."
+        return f"Steps take {change}; the tolerance is {_allowed(comparison)}."
     where = f" on host {judged.host}" if judged.host else ""
     if judged.limit.metric.name == CAUSE:
-        names = "names" if judged.measured else "does not name"
+        names = "reports" if judged.measured else "does not report"
         return f"The diagnosis {names} the cause {judged.limit.metric.cause}{where}."
     measured, bound = _texts(judged)
-    return f"{judged.title} is {measured}{where}; {_DEMANDS[judged.limit.relation]} {bound} is allowed."
+    return f"{judged.title} is {measured}{where}; the limit is {_DEMANDS[judged.limit.relation]} {bound}."
 
 
 def why(judged: Judged) -> str:
@@ -218,7 +222,7 @@ def open_questions(outcome: Outcome) -> list[tuple[str, str]]:
     limits: dict[str, list[str]] = {}
     for judged in outcome.unknown:
         limits.setdefault(why(judged), []).append(judged.limit.text)
-    return [(f"{', '.join(texts)} could not be judged", reason) for reason, texts in limits.items()]
+    return [(f"{', '.join(texts)} could not be checked", reason) for reason, texts in limits.items()]
 
 
 def _limits_section(outcome: Outcome) -> Section:
@@ -226,7 +230,7 @@ def _limits_section(outcome: Outcome) -> Section:
     several_hosts = len(outcome.hosts) > 1
     notes = [f"{outcome.step_kind} steps"] if outcome.other_kinds and outcome.step_kind else []
     notes += ["on the host with the fewest"] if several_hosts else []
-    facts = (Fact("step_count", "Steps judged", outcome.step_count, "count", ", ".join(notes)),)
+    facts = (Fact("step_count", "Steps checked", outcome.step_count, "count", ", ".join(notes)),)
     columns = LIMIT_COLUMNS if several_hosts else at_levels(LIMIT_COLUMNS, {"host": "data"})
     rows = [_row(judged) for judged in outcome.judged]
     data = {column.key: [row[column.key] for row in rows] for column in columns}
@@ -235,7 +239,7 @@ def _limits_section(outcome: Outcome) -> Section:
         "Limits",
         findings=(Finding(verdict, _SEVERITIES[verdict], headline(outcome)),),
         facts=facts if outcome.hosts else (),
-        tables=(table_of("limits", "Every limit, and what was measured", columns, data),) if rows else (),
+        tables=(table_of("limits", "Limits and measured values", columns, data),) if rows else (),
         notes=outcome.notes,
     )
 
@@ -271,7 +275,7 @@ def _measured_text(judged: Judged) -> str | None:
     if judged.measured is None or not math.isfinite(judged.measured):
         return None
     if judged.limit.metric.name == CAUSE:
-        return "named" if judged.measured else "not named"
+        return "reported" if judged.measured else "not reported"
     if judged.comparison is None or judged.comparison.ratio is None:
         return _texts(judged)[0]
     return f"{_fixed(judged.measured, 1)}% ({_interval(judged.comparison)})"
@@ -317,7 +321,7 @@ def _baseline_table(judged: Judged, comparison: StepComparison) -> Table:
             "confidence": comparison.ratio.confidence,
         }
     data = {key: [value] for key, value in row.items()}
-    return table_of("baseline", "Step time before and now", BASELINE_COLUMNS, data, note=why(judged))
+    return table_of("baseline", "Step time, baseline and now", BASELINE_COLUMNS, data, note=why(judged))
 
 
 def _allowed(comparison: StepComparison) -> str:

@@ -65,7 +65,9 @@ class Profiled:
         self._logdir, self._levels, self._reading = logdir, levels, reading
         self._session: profile | None = None
         self._analysis: Analysis | None = None
-        self._missing = "nothing is profiled yet: figures are there after the block of `with tfperf_profile() as p:`"
+        self._missing = (
+            "nothing is profiled yet: figures are available after the block of `with tfperf_profile() as p:`"
+        )
         self.path: Path | None = None
         """The trace file after the block; None if there is none."""
 
@@ -76,11 +78,11 @@ class Profiled:
         from tfperf.capture.local import profile
 
         if self._session is not None:
-            raise FigureError("this profile is taken already; call tfperf_profile() again for another one")
+            raise FigureError("this profile is already complete; call tfperf_profile() again for another one")
         session = profile(self._logdir, **self._levels)
         session.__enter__()
         self._session = session
-        self._missing = "the block is not over yet: figures are there after it"
+        self._missing = "the block has not ended: figures are available after it"
         return self
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
@@ -94,7 +96,7 @@ class Profiled:
         captured = self._session.result
         self.path = captured.path if captured else None
         reason = captured.message if captured else "".join(messages[-1:])
-        self._missing = reason or "the block ended the profiling itself"
+        self._missing = reason or "the block itself stopped profiling"
         if error is None:
             for message in messages:
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
@@ -105,7 +107,7 @@ class Profiled:
         from tfperf.analysis.load import load
 
         if self.path is None:
-            raise FigureError(f"there is no profile: {self._missing}")
+            raise FigureError(f"no profile was recorded: {self._missing}")
         if self._analysis is None:
             self._analysis = load(self.path, step_marker=self._reading.step_marker)
         return self._analysis
@@ -155,7 +157,7 @@ class Profiled:
         from tfperf.judge.regression import STATISTICS
 
         if stat not in STATISTICS:
-            raise FigureError(f"{stat!r} is not a statistic of step times: choose mean, median or p95")
+            raise FigureError(f"{stat!r} is not a statistic of step times: use mean, median or p95")
         return self._figure("step_time", stat)
 
     @property

@@ -192,14 +192,14 @@ def compare_with_baselines(
         before_steps=sum(comparison.before_steps for comparison in comparisons),
         steps_needed=needed if needed and verdict == "inconclusive" and not more_baselines else None,
     )
-    among = f"{len(ratios)} baselines that differ by {format_percent(100 * math.expm1(spread))}% among themselves"
+    among = f"{len(ratios)} baselines that differ by {format_percent(100 * math.expm1(spread))}%"
     times = format_times(combined.before_ms, combined.after_ms)
     advice = f"capture {f'about {combined.steps_needed:,}' if combined.steps_needed else 'more'} steps"
     if more_baselines:
         advice = "save more baselines, or reduce the noise of the machine"
     text = _conclusion(combined, f"no sign of a regression above {_percent(tolerance)}", advice)
     interval = format_interval(ratio, 1 + tolerance)
-    return replace(combined, why=f"step time {times} against {among}, {interval}: {text}.")
+    return replace(combined, why=f"step time {times} compared with {among}, {interval}: {text}.")
 
 
 def slowest_host(run: RunSummary, stat: StepStatistic) -> HostSummary | None:
@@ -246,19 +246,19 @@ def _why_of_two(comparison: StepComparison) -> str:
     ratio, tolerance, stat = comparison.ratio, comparison.tolerance, comparison.stat
     counts = comparison.before_steps, comparison.after_steps
     if ratio is None and min(counts) >= FEWEST_STEPS[stat]:
-        return "the step times of the two runs are too far apart for a ratio."
+        return "the step times of the two runs are too different for a ratio."
     if ratio is None:
         return (
-            f"there are {counts[0]:,} and {counted(counts[1], 'whole step')}, but the {STATISTIC_TITLES[stat]} needs "
-            f"at least {FEWEST_STEPS[stat]} in each run; capture {max(FEWEST_STEPS[stat], 20)} or more."
+            f"the runs have {counts[0]:,} and {counted(counts[1], 'whole step')}, but the {STATISTIC_TITLES[stat]} "
+            f"requires at least {FEWEST_STEPS[stat]} in each run; capture {max(FEWEST_STEPS[stat], 20)} or more."
         )
     limit = _percent(tolerance)
-    fine = f"the interval overlaps the tolerance of {limit} and is narrow enough to show a regression"
+    fine = f"the interval overlaps the {limit} tolerance, but is narrow enough that a clear regression would show"
     if ratio.high <= 1 + tolerance:
-        fine = f"the whole interval is within the tolerance of {limit}"
+        fine = f"the whole interval is within the {limit} tolerance"
     if _verdict(ratio, tolerance) == "inconclusive":
-        fine = "every step time is the same, so this is one capture twice, and not slower than itself"
-    advice = f"more than {MOST_STEPS_NEEDED:,} steps are needed, so reduce the noise (a quiet machine, fixed clocks)"
+        fine = "all step times are equal, so both runs are the same capture, which is not slower"
+    advice = f"more than {MOST_STEPS_NEEDED:,} steps would be needed, so reduce the noise (idle machine, fixed clocks)"
     if comparison.steps_needed:
         advice = f"capture about {counted(comparison.steps_needed, 'step')} in each run"
     return f"{measured_ratio(comparison, ratio)}: {_conclusion(comparison, fine, advice)}."
@@ -279,7 +279,7 @@ def _conclusion(comparison: StepComparison, fine: str, advice: str) -> str:
     """Return the conclusion from the interval: `fine` if the run is not slower, `advice` if unknown."""
     limit = _percent(comparison.tolerance)
     return {
-        "slower": f"the whole interval is above the tolerance of {limit}",
+        "slower": f"the whole interval is above the {limit} tolerance",
         "not slower": fine,
         "inconclusive": f"the interval is too wide to rule out a regression above {limit}; {advice}",
     }[comparison.verdict]

@@ -147,7 +147,7 @@ _KIND, _FORMAT = "tfperf baseline", 1
 _LARGEST_BYTES = 1_000_000
 _READ_BYTES = 4 * _LARGEST_BYTES
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_HINT = "make one with tfperf analyze LOGDIR --save-baseline FILE"
+_HINT = "create one with tfperf analyze LOGDIR --save-baseline FILE"
 
 
 class _Header(Struct):
@@ -183,16 +183,16 @@ def read_baseline(path: Location) -> RunSummary:
     try:
         data = data.removeprefix(_BYTE_ORDER_MARK)
         if len(data) > _READ_BYTES:
-            raise msgspec.DecodeError(f"it is larger than {_READ_BYTES // 1_000_000} MB")
+            raise msgspec.DecodeError(f"larger than {_READ_BYTES // 1_000_000} MB")
         header = msgspec.json.decode(data, type=_Header)
         if header.kind != _KIND:
             raise msgspec.DecodeError(f"its kind is not {_KIND!r}")
         if header.format != _FORMAT:
-            raise msgspec.DecodeError(f"its format is not {_FORMAT}, the one that this version of tfperf reads")
+            raise msgspec.DecodeError(f"its format is not {_FORMAT}, which this version of tfperf reads")
         return msgspec.json.decode(data, type=RunSummary)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         reason = str(error) if isinstance(error, msgspec.DecodeError) else "the JSON is malformed"
-        raise TraceFormatError(f"{path} is not a baseline that tfperf can read: {reason}; {_HINT}") from error
+        raise TraceFormatError(f"{path} is not a valid baseline: {reason}; {_HINT}") from error
 
 
 Per = Literal["step", "example"]

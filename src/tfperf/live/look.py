@@ -34,12 +34,12 @@ _MOVES: Mapping[str, int] = {"up": -1, "down": 1, "page up": -10, "page down": 1
 
 HELP = (
     ("q, Ctrl-C", "end"),
-    ("up, down, k, j", "choose a worker; Page Up, Page Down, Home and End too"),
-    ("Enter", "details of the chosen worker, and back"),
-    ("s", "sort: worst first, by name, by step time, by share of input"),
-    ("p, space", "pause: ask no worker, and go on"),
-    ("r", "record the latest sample of the chosen worker into the logdir"),
-    ("?, h", "this help, and back"),
+    ("up, down, k, j", "select a worker (also Page Up, Page Down, Home, End)"),
+    ("Enter", "show or hide details of the selected worker"),
+    ("s", "sort: worst first, by name, by step time, by input share"),
+    ("p, space", "pause or resume sampling"),
+    ("r", "record the latest sample of the selected worker to the logdir"),
+    ("?, h", "show or hide this help"),
 )
 
 

@@ -32,7 +32,7 @@ def metrics_served(port: int, text: Callable[[], str]) -> Iterator[int]:
     except OSError as error:
         if error.errno not in (errno.EADDRINUSE, errno.EACCES):
             raise
-        why = "another program has it" if error.errno == errno.EADDRINUSE else "it needs more rights"
+        why = "another program uses it" if error.errno == errno.EADDRINUSE else "it requires more privileges"
         raise CaptureError(
             "port_taken", f"cannot listen on port {port}: {why}; choose another --metrics-port"
         ) from None
@@ -59,7 +59,7 @@ class _Metrics(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
         if host not in _OUR_NAMES:  # A web page with a domain that resolves to this machine (DNS rebinding).
-            self.send_error(403, "ask 127.0.0.1 or localhost")
+            self.send_error(403, "use 127.0.0.1 or localhost")
         elif self.path.partition("?")[0] != "/metrics":
             self.send_error(404, "the metrics are at /metrics")
         else:
@@ -77,21 +77,21 @@ class _Metrics(http.server.BaseHTTPRequestHandler):
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 FAMILIES: Mapping[str, str] = {
-    "tfperf_worker_up": "Whether the last sample of the worker could be analyzed: 1, or 0.",
+    "tfperf_worker_up": "Whether the last sample of the worker could be analyzed (1 or 0).",
     "tfperf_samples": "Samples that could be analyzed.",
-    "tfperf_sample_failures": "Requests to which no usable trace came; an idle job is none.",
-    "tfperf_sample_timestamp_seconds": "When the last sample was asked for, in seconds since 1970.",
-    "tfperf_profiled_ratio": "Share of the time in which the worker was recording.",
-    "tfperf_slowdown_ratio": "By how much profiling makes steps longer.",
+    "tfperf_sample_failures": "Requests without a usable trace, not counting idle jobs.",
+    "tfperf_sample_timestamp_seconds": "Time of the last sample request, in seconds since 1970.",
+    "tfperf_profiled_ratio": "Share of time in which the worker was recording.",
+    "tfperf_slowdown_ratio": "Increase of the step time by profiling.",
     "tfperf_step_time_seconds": "Average step time.",
     "tfperf_steps_per_second": "Steps per second.",
     "tfperf_examples_per_second": "Examples per second.",
-    "tfperf_category_ratio": "Share of the step by category.",
-    "tfperf_input_ratio": "Share of the step that waits for data and copies it.",
-    "tfperf_input_cost_ratio": "What input costs of the step, at least and at most.",
-    "tfperf_device_busy_ratio": "Share of the steps in which devices work, on average over devices.",
-    "tfperf_memory_used_ratio": "How full the fullest allocator became in the sample.",
-    "tfperf_cause_gain_ratio": "Share of the step that fixing a cause of the diagnosis likely brings.",
+    "tfperf_category_ratio": "Share of step time by category.",
+    "tfperf_input_ratio": "Share of step time spent on waiting for input and copying it.",
+    "tfperf_input_cost_ratio": "Cost of input as a share of step time, lower and upper bound.",
+    "tfperf_device_busy_ratio": "Share of step time in which devices are busy, averaged over devices.",
+    "tfperf_memory_used_ratio": "Peak use of the fullest allocator in the sample.",
+    "tfperf_cause_gain_ratio": "Share of step time that fixing a cause of the diagnosis likely saves.",
 }
 COUNTERS = ("tfperf_samples", "tfperf_sample_failures")
 _LABELS = {"tfperf_category_ratio": "category", "tfperf_input_cost_ratio": "bound", "tfperf_cause_gain_ratio": "cause"}

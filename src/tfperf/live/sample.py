@@ -61,11 +61,11 @@ class Sample(Struct, frozen=True, kw_only=True):
 
 
 _WHAT_TO_DO = {
-    "bad_reply": "it is asked again",
-    "busy": "it is asked again",
-    "died": "it is asked again: did the job end or crash?",
+    "bad_reply": "retrying",
+    "busy": "retrying",
+    "died": "retrying; check whether the job ended or crashed",
     "too_large": "use a shorter --duration",
-    "timeout": "it is asked again",
+    "timeout": "retrying",
     "refused": "",
 }
 """Advice in the live view, in place of the options of a capture."""
@@ -219,9 +219,9 @@ def _measured(path: Path) -> Measured:
     figures = {**_of_steps(whole), **_of_devices(whole), **_of_diagnosis(whole)}
     if figures.get("step_ms") is None:
         steps = analysis["steps"].steps
-        figures["why"] = f"no step was found: {steps.explanation[:_LONGEST_TEXT]}"
+        figures["why"] = f"the sample has no steps: {steps.explanation[:_LONGEST_TEXT]}"
         if len(steps):
-            figures["why"] = "no step began and ended in the sample; take longer ones: --duration"
+            figures["why"] = "the sample has no whole step; use a longer --duration"
     ranked_are, ranked = _ranked(analysis)
     return Measured(**figures, ranked_are=ranked_are, ranked=ranked)
 

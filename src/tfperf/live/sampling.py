@@ -249,19 +249,17 @@ CAPTURED_COLUMNS = (
     Column("size_bytes", "Bytes", int, "count", "size of the trace file"),
     Column("event_count", "Events", int, "count", "events in the trace"),
     Column("step_count", "Steps", int, "count", "steps in the trace; only with --analyze"),
-    Column(
-        "overhead_percent", "Overhead", float, "%", "by how much profiling made steps longer, where that was measured"
-    ),
-    Column("reason", "Reason", str, "", "empty if all is well, else a word of docs/capture.md"),
+    Column("overhead_percent", "Overhead", float, "%", "increase of step time by profiling, if measured"),
+    Column("reason", "Reason", str, "", "empty if there is no problem, otherwise a reason listed in docs/capture.md"),
     Column(
         "start_time_us",
         "Started",
         int,
         "us",
-        "when the session started: microseconds since 1970 by the clock of the worker",
+        "start of the session, in microseconds since 1970 on the clock of the worker",
         level="data",
     ),
-    Column("message", "Message", str, "", "what happened and what to try", level="data"),
+    Column("message", "Message", str, "", "problem and suggested fix", level="data"),
     Column("path", "File", str, "", "the trace file", level="data"),
 )
 
@@ -282,7 +280,7 @@ def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapp
         if result.message
     ]
     if len(findings) > _MOST_FINDINGS:
-        more = f"{len(findings) - _MOST_FINDINGS} more workers have a message; the JSON has all (--format json)"
+        more = f"{len(findings) - _MOST_FINDINGS} more workers have messages; use --format json to list all"
         findings[_MOST_FINDINGS:] = [Finding("more", "info", more)]
     # Machine-readable output has the same columns each time; the text omits empty ones.
     empty = [column.key for column in columns if not any(value not in (None, "") for value in data[column.key])]
@@ -302,11 +300,11 @@ def capture_report(folder: Path, captured: Sequence[Captured], step_counts: Mapp
         "captured_steps": sum(steps) if steps and None not in steps else None,
         "start_spread_ms": spread_ms,
     }
-    notes = [f"{len(kept)} of {counted(len(captured), 'worker')} gave a trace."] if len(captured) > 1 else []
+    notes = [f"Received traces from {len(kept)} of {counted(len(captured), 'worker')}."] if len(captured) > 1 else []
     if any(result.reason == "dropped" for result in captured):
-        notes = ["No trace was kept, since not all workers gave one (--all-or-nothing)."]
+        notes = ["No trace was kept, because not all workers sent one (--all-or-nothing)."]
     if spread_ms is not None:
-        notes.append(f"Their sessions started within {spread_ms:,.1f} ms, by their own clocks.")
+        notes.append(f"The sessions started within {spread_ms:,.1f} ms of each other, by the clocks of the workers.")
     section = Section(
         "capture",
         "Capture",

@@ -91,12 +91,12 @@ def _cost_of(request: TopRequest, chosen: WorkerView | None) -> str:
     asked = f"{_seconds(request.duration_s)} every {_seconds(request.interval_s)}"
     if last is None or not last.profiled_percent:
         return asked
-    text = f"{asked}: {format_percent(last.profiled_percent)}% of the time is profiled"
+    text = f"{asked}: profiling {format_percent(last.profiled_percent)}% of the time"
     slowdown = last.slowdown_percent
     if slowdown is None:
-        return f"{text}; what that costs is unknown"
+        return f"{text}; overhead unknown"
     cost = last.profiled_percent * slowdown / 100.0
-    return f"{text}, with steps {slowdown:.0f}% longer: that costs {format_percent(cost)}%"
+    return f"{text}, with steps {slowdown:.0f}% longer: {format_percent(cost)}% overhead"
 
 
 def _seconds(seconds: float) -> str:
@@ -109,9 +109,9 @@ def _help_lines(frame: Frame) -> list[Line]:
         texts = wrap(meaning, max(frame.width - 20, 20))
         lines += [line_of(f"{'' if number else keys:18}{text}") for number, text in enumerate(texts)]
     about = (
-        "STEP ms is the average over the whole steps of the last sample. INPUT is the share of the step that waits for "
-        "data and copies it, COSTS has what the threads of the pipeline take besides. DEVICE is how much of the steps "
-        "the devices work, MEMORY how full the fullest allocator became. A dash is unknown."
+        "STEP ms is the mean of the whole steps in the last sample. INPUT is the share of the step spent on waiting "
+        "for input and copying it; COSTS also includes CPU contention with pipeline threads. DEVICE is the share of "
+        "the steps in which devices are busy, MEMORY the peak use of the fullest allocator. A dash means unknown."
     )
     return [*lines, line_of(""), *map(line_of, wrap(for_people(about), frame.width))]
 
@@ -245,9 +245,9 @@ def state_of(worker: WorkerView) -> tuple[str, str]:
     """Return a short description of the worker's bottleneck or failure, and a style."""
     last, measured = worker.last, _measured(worker)
     if worker.is_slow:
-        return f"answering for {worker.asked_s:.0f} s", "yellow"
+        return f"no reply for {worker.asked_s:.0f} s", "yellow"
     if last is None:
-        return ("waiting for its first sample", "dim")
+        return ("waiting for the first sample", "dim")
     if measured is None:
         words = last.reason.replace("_", " ")
         return (f"gone: {words}" if last.is_gone else words, "dim" if last.reason == "idle" else "red")
@@ -255,7 +255,7 @@ def state_of(worker: WorkerView) -> tuple[str, str]:
         return "no steps", "yellow"
     cause = next(iter(measured.causes), None)
     if cause is None or cause.gain_percent < _WORTH_FIXING:
-        return "nothing worth fixing", "green"
+        return "no cause worth fixing", "green"
     return cause.title, "bold red" if cause.gain_percent >= _PROBLEM else "yellow"
 
 
@@ -342,12 +342,12 @@ def _plain(text: str, frame: Frame, style: str = "") -> Line:
 def _title(worker: WorkerView, frame: Frame) -> Line:
     said = [counted(worker.samples, "sample")]
     if worker.failures:
-        said.append(f"{worker.failures:,} without an answer")
+        said.append(f"{worker.failures:,} failed")
     sample = worker.shown
     if sample is not None:
-        said.append(f"the last {max(frame.now_s - sample.time_s, 0.0):.0f} s ago")
+        said.append(f"last {max(frame.now_s - sample.time_s, 0.0):.0f} s ago")
     if worker.asked_s is not None:
-        said.append(f"answering for {worker.asked_s:.0f} s" if worker.is_slow else "sampling now")
+        said.append(f"no reply for {worker.asked_s:.0f} s" if worker.is_slow else "sampling now")
     name = worker.name if worker.name == str(worker.address) else f"{worker.name} at {worker.address}"
     text = frame.begin(f"{name}: {', '.join(said)}", frame.width)
     return line_of(text, "bold")
@@ -359,7 +359,7 @@ def _history_lines(worker: WorkerView, frame: Frame) -> list[Line]:
         return []
     low, high = format_ms(min(values)), format_ms(max(values))
     span_s = frame.now_s - frame.earliest_s(worker)
-    text = f"step ms in the last {span_s / 60:.0f} min, {low} to {high}: "
+    text = f"step time (ms), last {span_s / 60:.0f} min, {low} to {high}: "
     room = max(min(frame.width - len(text), _LONGEST_BAR), 1)
     return [(Part(text), Part(history_text(worker, frame, room), "cyan"))]
 
@@ -388,13 +388,13 @@ def _fact_lines(sample: Sample, measured: Measured, frame: Frame) -> list[Line]:
     if measured.steps_per_second is not None:
         facts.append(f"{format_number(measured.steps_per_second)} steps/s")
     if measured.examples_per_second is not None:
-        facts.append(f"{format_number(measured.examples_per_second)} examples/s in batches of {measured.batch_size:,}")
+        facts.append(f"{format_number(measured.examples_per_second)} examples/s (batch size {measured.batch_size:,})")
     facts.append(f"device busy {percent_text(measured.device_busy_percent)}")
     memory = measured.memory
     if memory is not None:
         of = "" if memory.capacity_bytes is None else f" of {format_bytes(memory.capacity_bytes)}"
         facts.append(f"memory {format_bytes(memory.peak_bytes)}{of} ({for_people(memory.allocator)})")
-    facts.append(f"sample of {format_bytes(sample.size_bytes)} came in {sample.answer_s:.1f} s")
+    facts.append(f"sample of {format_bytes(sample.size_bytes)} received in {sample.answer_s:.1f} s")
     lines: list[str] = []
     for fact in facts:
         joined = f"{lines[-1]}   {fact}" if lines else fact

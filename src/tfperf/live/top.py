@@ -34,39 +34,39 @@ FORMAT = 1
 _MOST_RANKED = 5
 
 KEYS: Mapping[str, str] = {
-    "format": "version of this list: 1. New keys may come without a new number",
-    "time": "when the worker was asked: UTC, ISO 8601",
+    "format": "version of this list: 1. New keys can be added without a new version",
+    "time": "time of the request: UTC, ISO 8601",
     "worker": "address of the profiler server",
-    "task": "what the cluster calls the worker, where `--cluster-spec` says it",
-    "sample": "number of the sample of this worker, from 1",
-    "ok": "whether a trace came and could be analyzed",
-    "reason": "why not, in a word of [capture.md](capture.md#why-no-trace-was-received); null if `ok`",
-    "message": "the same as a sentence, or why there is no step time; null if there is nothing to say",
-    "duration_s": "how long was recorded",
-    "answer_s": "from the request until the reply began to come",
+    "task": "name of the worker in the cluster, if `--cluster-spec` has it",
+    "sample": "number of this worker's sample, from 1",
+    "ok": "whether a trace was received and analyzed",
+    "reason": "reason if not, see [capture.md](capture.md#why-no-trace-was-received); null if `ok`",
+    "message": "the reason as a sentence, or why the step time is unknown; null if there is no problem",
+    "duration_s": "duration of the recording",
+    "answer_s": "time from the request to the start of the reply",
     "trace_bytes": "size of the trace",
-    "profiled_percent": "share of the time since the first sample in which the worker was recording",
-    "slowdown_percent": "by how much profiling makes steps longer",
-    "step_time_ms": "average over whole steps",
-    "step_time_median_ms": "their median",
-    "step_time_max_ms": "the longest of them",
+    "profiled_percent": "share of time since the first sample in which the worker was recording",
+    "slowdown_percent": "increase of the step time by profiling",
+    "step_time_ms": "mean of whole steps",
+    "step_time_median_ms": "median of whole steps",
+    "step_time_max_ms": "longest whole step",
     "steps": "number of whole steps",
-    "steps_per_second": "1000 / average step time",
-    "examples_per_second": "the same in examples",
-    "batch_size": "examples of a batch, over all replicas of the worker",
-    "input_percent": "share of the step that waits for data and copies it",
-    "input_cost_low_percent": "what input costs at least, with what its threads take from the step",
-    "input_cost_high_percent": "what it costs at most",
-    "categories": "object: percent of the step by category",
-    "device_busy_percent": "share of the steps in which devices work or copy, on average over devices",
-    "memory_allocator": "the fullest allocator, a device's where there is one",
-    "memory_peak_bytes": "most in use in the sample",
-    "memory_capacity_bytes": "what it can hold",
+    "steps_per_second": "1000 / mean step time",
+    "examples_per_second": "examples per second",
+    "batch_size": "batch size over all replicas of the worker",
+    "input_percent": "share of step time spent on waiting for input and copying it",
+    "input_cost_low_percent": "lower bound of the cost of input, including CPU contention",
+    "input_cost_high_percent": "upper bound of the cost of input",
+    "categories": "object: percent of step time by category",
+    "device_busy_percent": "share of step time in which devices compute or copy, averaged over devices",
+    "memory_allocator": "name of the fullest allocator, on a device if there is one",
+    "memory_peak_bytes": "peak bytes in use in the sample",
+    "memory_capacity_bytes": "capacity of the allocator",
     "cause": "code of the first cause of the [diagnosis](diagnosis.md)",
-    "cause_gain_percent": "share of the step that fixing it likely brings",
-    "headline": "the first conclusion as a sentence",
-    "ranked": "what `top` lists: kernels, device ops or host ops",
-    "top": "the five that take most time: list of objects with `name`, `type`, `percent`, `total_ms`",
+    "cause_gain_percent": "share of step time that fixing it likely saves",
+    "headline": "headline of the diagnosis",
+    "ranked": "type of the listed ops: kernels, device ops or host ops",
+    "top": "the five with the most time: list of objects with `name`, `type`, `percent`, `total_ms`",
 }
 """All keys of an object in order, with their meanings. Unknown values are null."""
 
@@ -205,7 +205,7 @@ def show_once(request: TopRequest, screen: Screen) -> str:
         raise KeyboardInterrupt
     failed = [worker.last for worker in seen.workers if worker.last is not None and worker.last.reason]
     if len(failed) == len(seen.workers):
-        more = f" (and {len(failed) - 1} more workers gave none)" if len(failed) > 1 else ""
+        more = f" (and {len(failed) - 1} more workers without traces)" if len(failed) > 1 else ""
         raise CaptureError(failed[0].reason or "bad_reply", failed[0].message + more)
     frame = Frame(screen.width, time.time(), screen.interactive)
     return joined(text_lines(seen, frame), colour=screen.colour)

@@ -246,9 +246,9 @@ class Watcher:
         finally:
             limit.cancel()
         if reply.empty_trace and not reply.xspace:
-            raise CaptureError("idle", f"{self.address}: the job did nothing that the profiler records")
+            raise CaptureError("idle", f"{self.address}: no events were recorded")
         if not reply.xspace:
-            problem = f"the TensorFlow of {self.address} is too old: its server does not send traces"
+            problem = f"TensorFlow at {self.address} is too old: its server does not send traces"
             raise CaptureError("unsupported", f"{problem}; use tfperf capture")
         trace: bytes = reply.xspace
         return trace
@@ -293,17 +293,19 @@ class Analyst:
         """Return the figures of a serialized XSpace; raises TfperfError for any failure."""
         with self._lock:
             if self._is_ended:
-                raise CaptureError("interrupted", "the sample came too late to be analyzed")
+                raise CaptureError("interrupted", "the sample was received too late for analysis")
             try:
                 measured = self._measure(trace)
             except (WorkerDiedError, MemoryError) as error:
-                problem = f"the analysis of a sample ran out of memory, or took over {_LONGEST_S:g} s"
+                problem = f"the analysis of a sample ran out of memory or took over {_LONGEST_S:g} s"
                 raise CaptureError("bad_reply", f"{problem}; use a shorter --duration") from error
             except TfperfError:
                 raise
             except Exception as error:  # One odd trace must not end the view of all workers.
-                problem = f"a bug of tfperf keeps the sample from being analyzed: {type(error).__name__}: {error}"
-                raise CaptureError("bad_reply", f"{problem}; press r and report it with the trace") from error
+                problem = f"a tfperf bug prevents the analysis of the sample: {type(error).__name__}: {error}"
+                raise CaptureError(
+                    "bad_reply", f"{problem}; press r to record the trace, and report the bug with it"
+                ) from error
         return measured
 
     def _measure(self, trace: bytes) -> Measured:

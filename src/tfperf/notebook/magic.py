@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
 _AWAITS = (
-    "%%tfperf profiles no cell with await outside of a function, because the notebook's event loop would have to run "
-    'inside itself; profile it by: with tfperf.profile("logs"): ...'
+    "%%tfperf cannot profile a cell with await outside of a function, because the notebook's event loop cannot run "
+    'inside itself; use: with tfperf.profile("logs"): ...'
 )
 
 
@@ -44,13 +44,13 @@ class TfperfMagic:
         self._shell = shell
 
     def run(self, line: str, cell: str) -> None:
-        """Profile a cell with TensorFlow's profiler, and show where its time goes.
+        """Profile a cell with TensorFlow's profiler and show where its time goes.
 
         %%tfperf [LOGDIR] [-s SECTION ...] [--as NAME]
 
-        LOGDIR is where the profile is kept; without it, it is deleted when the kernel ends. -s shows a section in full,
-        and --as puts the analysis into a variable. The profile is of all that TensorFlow does in the cell, also the
-        tracing of functions: run a few steps before, in another cell.
+        The profile is stored in LOGDIR; without it, the profile is deleted when the kernel ends. -s shows a section in
+        full, and --as assigns the analysis to a variable. The profile includes all TensorFlow activity in the cell,
+        including the tracing of functions, so run a few steps in another cell first.
 
         Example:
             %%tfperf -s tfdata --as analysis

@@ -210,18 +210,18 @@ def plot(result: Any, ax: Axes | None = None, *, top: int | None = None) -> Axes
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
-        raise TfperfError('pictures need matplotlib: pip install "tfperf[plot]"') from error
+        raise TfperfError('plots require matplotlib: pip install "tfperf[plot]"') from error
     if not len(result.as_table()):
-        reason = "no step time was measured"
+        reason = "the step time is unknown"
         if isinstance(result, Breakdown):
-            reason = f"no steps, {result.steps.explanation}"
+            reason = f"the profile has no steps: {result.steps.explanation}"
         elif isinstance(result, Kernels):
-            reason = "no device ran a kernel in this profile"
+            reason = "the profile has no kernels"
         elif isinstance(result, Memory):
-            reason = "no allocator recorded anything in this profile"
-        raise TfperfError(f"there is nothing to plot: {reason}")
+            reason = "the profile has no allocator events"
+        raise TfperfError(f"nothing to plot: {reason}")
     if top is not None and top < 1:
-        raise TfperfError(f"top is {top}; name 1 or more")
+        raise TfperfError(f"top is {top}; use 1 or more")
     if ax is None:
         ax = plt.subplots(figsize=(9, 4.2), layout="constrained")[1]
     _draw(result, ax, top)
@@ -231,7 +231,7 @@ def plot(result: Any, ax: Axes | None = None, *, top: int | None = None) -> Axes
 
 @singledispatch
 def _draw(result: Any, ax: Axes, top: int | None) -> None:
-    raise TfperfError(f"there is no picture of {type(result).__name__}")
+    raise TfperfError(f"cannot plot {type(result).__name__}")
 
 
 @_draw.register(Breakdown)
@@ -255,7 +255,7 @@ def _(result: Breakdown, ax: Axes, top: int | None) -> None:
     # Limit the width of the bars with one or two steps.
     ax.set(xlim=(-0.6, max(count - 0.4, _LEAST_WIDTH)), ylim=(0, None))
     omitted = int((~averaged).sum())
-    notes = [f"pale: {omitted} of {count} do not count in averages"] if omitted else []
+    notes = [f"pale: {omitted} of {count} are excluded from averages"] if omitted else []
     ax.set(xlabel=_with_notes("Step", [*notes, *_unknown(result.unknown)]), ylabel="Time (ms)", title="Step time")
     # In the order of the stack.
     handles, labels = ax.get_legend_handles_labels()
@@ -278,7 +278,7 @@ def _(result: Summary, ax: Axes, top: int | None) -> None:
     labels = [CATEGORY_TITLES[key] for key in keys]
     _bars(ax, labels, shares, texts, [COLOURS[key] for key in keys])
     average = result.step_time_ms.average if result.step_time_ms is not None else None
-    title = f"Where a step of {measure_text(average, 'ms')} goes, on average over {result.averaged_count:,}"
+    title = f"Categories of a step of {measure_text(average, 'ms')}, mean of {result.averaged_count:,}"
     ax.set(xlabel=_with_notes("Share of the step (%)", _unknown(result.unknown)), title=title)
 
 
@@ -292,7 +292,7 @@ def _(result: Kernels, ax: Axes, top: int | None) -> None:
     texts = [f"{measure_text(share, '%')}, {count:,}x" for share, count in zip(*columns, strict=True)]
     _bars(ax, names, times, texts, [COLOURS["device_compute"]] * len(times))
     count = len(rows["kernel"])
-    title = f"The {len(times)} kernels with most time, of {count:,}" if count > most else "Kernels by time"
+    title = f"The {len(times)} kernels with the most time, of {count:,}" if count > most else "Kernels by time"
     ax.set(xlabel="Total time, summed over streams (ms)", title=title)
 
 

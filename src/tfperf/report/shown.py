@@ -143,5 +143,5 @@ def _percentiles(table: Table, ranked: Ranked, groups: Mapping[Any, Sequence[int
         f"{table.title}: percentiles of all {ranked.each}",
         [*first, Column("percentile", "Percentile", str), *numbers],
         data,
-        note="Each column by itself." + f" Omitted, for their rank is unknown: {unknown:,}." * bool(unknown),
+        note="Each column separately." + f" Omitted because their rank is unknown: {unknown:,}." * bool(unknown),
     )

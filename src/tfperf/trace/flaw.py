@@ -150,39 +150,37 @@ class Oddities(Struct, frozen=True):
         if self.timeless_calls:
             # With a clock in microseconds, a few calls can have none.
             calls = counted(self.timeless_calls, "call")
-            yield Flaw("timeless_calls", f"{calls} of tf.data or of functions without a duration", "doubtful")
+            yield Flaw("timeless_calls", f"{calls} of tf.data or functions have no duration", "doubtful")
         if self.nameless_events:
             events = counted(self.nameless_events, "event")
-            yield Flaw("nameless_events", f"{events} of {event_count:,} without a name")
+            yield Flaw("nameless_events", f"{events} of {event_count:,} have no name")
         if self.nameless_stats:
-            yield Flaw("nameless_stats", f"{counted(self.nameless_stats, 'stat')} of events without a name")
+            yield Flaw("nameless_stats", f"{counted(self.nameless_stats, 'event stat')} without a name")
         if self.misplaced_stats:
             stats = ", ".join(sorted({*self.misplaced_stats}))
-            text = f"events of TensorFlow have stats that only Python writes ({stats}): names may be exchanged"
+            text = f"TensorFlow events have stats that only Python writes ({stats}): names may be swapped"
             yield Flaw("misplaced_stats", text, "doubtful")
         if self.markers_without_number:
-            text = (
-                f"{counted(self.markers_without_number, 'marker')} of steps without a step number: stats may be missing"
-            )
+            text = f"{counted(self.markers_without_number, 'step marker')} without a step number: stats may be missing"
             yield Flaw("unnumbered_markers", text, "doubtful")
         if self.unused_names:
             # A profiler writes a name with its first event.
-            text = f"{counted(self.unused_names, 'name')} that no event has: events may be missing"
+            text = f"{counted(self.unused_names, 'event name')} without events: events may be missing"
             yield Flaw("unused_names", text, "doubtful")
         if self.unused_stats:
             text = (
-                f"no event has the stats that the file lists ({', '.join(sorted({*self.unused_stats}))}): "
-                "stats may be missing, or their names exchanged"
+                f"stats that the file lists have no values ({', '.join(sorted({*self.unused_stats}))}): stats may "
+                "be missing, or their names swapped"
             )
             yield Flaw("unused_stats", text, "doubtful")
         if self.lost_tasks > max(_FEW_TASKS, _LOST_TASKS * self.tasks):
             count = self.tasks + self.lost_tasks
-            text = f"{self.lost_tasks:,} of {counted(count, 'task')} of thread pools are not there"
+            text = f"{self.lost_tasks:,} of {counted(count, 'thread pool task')} are missing"
             level: Level = "unsound" if self.lost_tasks > _SHARE * count else "doubtful"
-            yield Flaw("lost_tasks", f"{text}, as their numbers show: events are missing", level)
+            yield Flaw("lost_tasks", f"{text} (by their numbers): events are missing", level)
         waiting = self.tasks - self.begun_tasks
         if waiting > max(_WAITING, _SHARE * self.tasks):
-            text = f"{waiting:,} of {counted(self.tasks, 'task')} of thread pools never begin: events may be missing"
+            text = f"{waiting:,} of {counted(self.tasks, 'thread pool task')} never start: events may be missing"
             yield Flaw("unrun_tasks", text, "doubtful")
 
     def plus(self, other: Oddities) -> Oddities:

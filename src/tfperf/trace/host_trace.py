@@ -406,4 +406,4 @@ def by_line(lines: Sequence[Line], rows: Int64s) -> Iterator[tuple[Line, slice]]
 
 
 def _not_read(stat_name: str) -> KeyError:
-    return KeyError(f"the stat {stat_name!r} was not read from the trace: declare it where it is needed")
+    return KeyError(f"the stat {stat_name!r} was not read from the trace: declare it in the section that uses it")

@@ -305,7 +305,7 @@ def _runs_of_loop(trace: HostTrace, rows: Int64s, runs: Int64s, looped: frozense
 # them (a teacher, a policy). The remaining calls repeat: one turn is a step. Without gradients a turn is an iteration.
 
 SOURCE = "jitted calls"
-OF_THE_DEVICE = "those of the device's work, since calls return before it is done"
+OF_THE_DEVICE = "device times, because calls return before the device work is done"
 _SAME = 0.95
 
 
@@ -434,9 +434,9 @@ def _training(calls: JaxCalls, trains: Bools, reports: Bools, what: str) -> Foun
     confidence: Confidence = "high" if turns.period else "medium"
     functions = listed(_names(calls, every[trains]), 3)
     programs = "program computes" if len(set(calls.name[trains].tolist())) == 1 else "programs compute"
-    text = f"{counted(len(turns.first), 'training step')}: {what}s of {functions}, whose {programs} gradients"
+    text = f"{counted(len(turns.first), 'training step')}: {what}s of {functions} ({programs} gradients)"
     if turns.period > 1:
-        text += f", in turns of {turns.period} {what}s"
+        text += f", {turns.period} {what}s per step"
     if len(between):
         text += f"; {counted(len(between), f'evaluation {what}')} of {listed(_names(calls, between), 3)}"
     first, last = np.concatenate((turns.first, between)), np.concatenate((turns.last, between))
@@ -461,7 +461,7 @@ def _iterations(calls: JaxCalls, what: str) -> Found:
         turns = _each(every, calls.name == np.where(repeats, total, -1.0).argmax())
     text = f"{counted(len(turns.first), 'iteration')} of {listed(_names(calls, turns.calls[turns.starts[0] :]), 3)}"
     if turns.period > 1:
-        text += f", in turns of {turns.period} {what}s"
+        text += f", {turns.period} {what}s per step"
     text += "; no program computes gradients, so these are not training steps"
     kinds = [ITERATION] * len(turns.first)
     return Found(turns.first, turns.last, kinds, turns.are_short(turns.first), confidence, text)
@@ -474,7 +474,7 @@ def _names(calls: JaxCalls, chosen: Int64s) -> list[str]:
 def _steps(calls: JaxCalls, found: Found) -> Steps:
     first, last, kinds = found.first, found.last, tuple(found.kinds)
     start, end, is_late, missing = windows(calls, first, last)
-    axis = OF_THE_DEVICE if is_late else "those from call to call"
+    axis = OF_THE_DEVICE if is_late else "measured from call to call"
     how: How = (SOURCE, found.confidence, f"{found.explanation}; times are {axis}")
     steps = plain_steps(how, (start, end), np.arange(len(kinds), dtype=np.int64), found.names, kinds)
     before = np.concatenate(([0], np.cumsum(calls.compiles)))

@@ -41,12 +41,12 @@ _UNFINISHED = re.compile(
 _OTHER_FORMATS = {
     ".pt.trace.json": "a PyTorch profile",
     ".pt.trace.json.gz": "a PyTorch profile",
-    ".trace.json.gz": "an export for the trace viewer",
-    ".trace.json": "an export for the trace viewer",
-    ".overview_page.pb": "a result that TensorFlow computed",
+    ".trace.json.gz": "a trace viewer export",
+    ".trace.json": "a trace viewer export",
+    ".overview_page.pb": "a result computed by TensorFlow",
 }
 _EVENT_FILE = (
-    "an event file of TensorBoard, which holds scalars, not a profile. To get one, profile the job with tfperf run, or "
+    "a TensorBoard event file, which has scalars, not a profile. To record one, profile the job with tfperf run, or "
     "with tf.keras.callbacks.TensorBoard(profile_batch=(10, 30))"
 )
 
@@ -112,7 +112,7 @@ class Run(Struct, frozen=True):
     def newer_text(self) -> str:
         """Return a sentence on newer runs without a trace; empty if there are none."""
         newer = listed(self.newer, _NAMED_RUNS)
-        return f"the newest run holds no profile: {newer}; the run {self.name} is older" if newer else ""
+        return f"the newest run has no profile: {newer}; run {self.name} is older" if newer else ""
 
 
 class _Found(Struct):
@@ -129,7 +129,7 @@ class _Found(Struct):
 def refuse_broad(path: Location) -> None:
     """Raise TraceNotFoundError for the root of a file system: searching it takes hours and matches unrelated files."""
     if isinstance(path, Path) and path.is_dir() and path.resolve() == Path(path.resolve().anchor):
-        raise TraceNotFoundError(f"{path} is a whole file system, too broad to search; give a logdir or a run folder")
+        raise TraceNotFoundError(f"{path} is a file system root, too large to search; pass a logdir or a run folder")
 
 
 def find_runs(path: Location) -> list[Run]:
@@ -148,7 +148,7 @@ def find_runs(path: Location) -> list[Run]:
                 f"{path} is neither a file nor a folder; save its content to a *{TRACE_SUFFIX} file"
             )
         if not path.is_dir():
-            missing = f"{path} does not exist; give a logdir, a run folder or a *{TRACE_SUFFIX} file"
+            missing = f"{path} does not exist; pass a logdir, a run folder or a *{TRACE_SUFFIX} file"
             raise TraceNotFoundError(text_wanted(path) or elsewhere(path) or missing)
         found = _search(path)
     except OSError as error:
@@ -165,7 +165,7 @@ def _ordered_runs(path: Location, found: _Found) -> list[Run]:
         elif found.others:
             other = found.others[0]
             what = next((text for ending, text in _OTHER_FORMATS.items() if other.endswith(ending)), "")
-            advice = f"{what}. Give the folder that holds the {TRACE_SUFFIX} file" if what else _EVENT_FILE
+            advice = f"{what}. Pass the folder with the {TRACE_SUFFIX} file" if what else _EVENT_FILE
             hint = f"; {other} is {advice}"
         raise TraceNotFoundError(f"no *{TRACE_SUFFIX} file below {path}{hint}")
     runs = [_run(folder, files, path, parts) for folder, files, parts in found.folders]
@@ -178,8 +178,8 @@ def _ordered_runs(path: Location, found: _Found) -> list[Run]:
         newer = [(age, run) for age, run in newer if run.folder.parts not in around]
         texts = []
         for _, run in sorted(newer, key=itemgetter(0)):
-            reason = f"it holds {run.files[0].path.name}, but no *{TRACE_SUFFIX} file" if run.files else "it is empty"
-            texts.append(f"{run.name} ({'it cannot be read' if run.folder in found.denied else reason})")
+            reason = f"has {run.files[0].path.name}, but no *{TRACE_SUFFIX} file" if run.files else "empty"
+            texts.append(f"{run.name} ({'not readable' if run.folder in found.denied else reason})")
         runs[-1] = replace(runs[-1], newer=tuple(texts))
     return runs
 
@@ -191,7 +191,7 @@ def choose_run(runs: list[Run], names: str | Sequence[str] | None) -> Run:
     none, or if several runs have that name, or the name of the newest.
     """
     if names is None and runs[-1].newer:
-        warnings.warn(f"{runs[-1].newer_text}; choose a run with --run", TfperfWarning, stacklevel=2)
+        warnings.warn(f"{runs[-1].newer_text}; select a run with --run", TfperfWarning, stacklevel=2)
     if names is None or isinstance(names, str):
         return _run_named(runs, names)
     return _joined([_run_named(runs, name) for name in names])
@@ -227,11 +227,11 @@ def _run_named(runs: list[Run], name: str | None) -> Run:
         ]
     if not matches:
         newest = ", ".join(run_names(runs)[-_NAMED_RUNS:])
-        raise TraceNotFoundError(f"there is no run named {name!r}; the newest are: {newest} (--list shows all)")
+        raise TraceNotFoundError(f"no run is named {name!r}; the newest runs are: {newest} (--list shows all)")
     if len(matches) > 1:
         names = listed(run_names(matches), _NAMED_RUNS)
         raise TraceNotFoundError(
-            f"{counted(len(matches), 'run')} are named {matches[0].name}; choose with --run: {names}"
+            f"{counted(len(matches), 'run')} are named {matches[0].name}; select one with --run: {names}"
         )
     return matches[0] if name is None or not matches[0].newer else replace(matches[0], newer=())
 
@@ -251,7 +251,7 @@ def choose_hosts(run: Run, names: tuple[str, ...], patterns: tuple[str, ...] = (
     misses.
     """
     hosts = [file.host for file in run.files]
-    has = f"it has: {listed(sorted(hosts))} (--list shows all)"
+    has = f"its hosts are: {listed(sorted(hosts))} (--list shows all)"
     for name in names:
         if name not in hosts:
             raise TraceNotFoundError(f"run {run.name} has no host named {name!r}; {has}")
@@ -373,7 +373,7 @@ def sampled(run: Run, count: int) -> tuple[Run, str]:
         for role, positions in roles.items()
         for place in range(shares[role])
     }
-    drawn = f"A sample of {count:,} of {counted(len(run.files), 'host')}, evenly spread over their names"
+    drawn = f"Sample of {count:,} of {counted(len(run.files), 'host')}, evenly spread over host names"
     of_roles = ", ".join(f"{share:,} of {len(roles[role]):,} {role}" for role, share in shares.items())
     files = tuple(file for position, file in enumerate(run.files) if position in kept)
     return replace(run, files=files), f"{drawn}: {of_roles}." if len(roles) > 1 else f"{drawn}."
@@ -408,8 +408,8 @@ def runs_of_one_cluster(runs: Sequence[Run]) -> tuple[str, ...]:
         seconds = (last - first).total_seconds() if first and last else 0.0
         tasks = [task for run in group for task in sorted(_tasks(run))]
         named = ", ".join(tasks[:_MOST_NAMED]) + ", ..." * (len(tasks) > _MOST_NAMED)
-        what = f"{counted(len(group), 'run')} within {seconds:.0f} s hold different tasks ({named})"
-        lines.append(f"{what}, perhaps of one cluster. To read them as one: {options}.")
+        what = f"{counted(len(group), 'run')} within {seconds:.0f}s have different tasks ({named})"
+        lines.append(f"{what}, possibly of one cluster. To read them as one run: {options}.")
     return tuple(lines)
 
 

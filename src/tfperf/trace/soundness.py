@@ -113,7 +113,7 @@ def _of_file(trace: HostTrace) -> Iterator[Flaw]:
             yield Flaw("profiler_error", f"the profiler reports an error ({said})", "doubtful")
     if trace.malformed_events:
         events = counted(trace.malformed_events, "event")
-        yield Flaw("impossible_times", f"{events} of {trace.event_count:,} with impossible times (omitted)")
+        yield Flaw("impossible_times", f"{events} of {trace.event_count:,} have impossible times (omitted)")
 
 
 def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
@@ -121,13 +121,13 @@ def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
     calls = trace.host_events(bears_id) if len(trace.stat("id").event) else NO_NUMBERS
     without = int((~trace.has_stat("id")[calls]).sum())
     if without:
-        text = f"{without:,} of {counted(len(calls), 'call')} of tf.data and of functions without an id"
+        text = f"{without:,} of {counted(len(calls), 'call')} of tf.data and functions have no id"
         yield Flaw("missing_ids", text, "doubtful")
     counted_traces = trace.has_stat("tracing_count") & trace.on_host
     alone = int((counted_traces & ~trace.has_stat("tf_function_call")).sum())
     if alone:
         calls_of = f"{alone:,} of {counted(int(counted_traces.sum()), 'call')} of tf.function"
-        yield Flaw("unsaid_calls", f"{calls_of} without tf_function_call: names may be exchanged", "doubtful")
+        yield Flaw("unsaid_calls", f"{calls_of} have no tf_function_call: names may be swapped", "doubtful")
     if trace.allocations is not None:
         allocator = trace.allocations.stats.get("allocator_name", NO_STAT)
         named = int(mask(allocator.texts, bool)[allocator.value].sum())
@@ -135,7 +135,7 @@ def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
         is_of_tpu = trace.device_kind == "tpu" and not named
         if named < len(trace.allocations) and not is_of_tpu:
             of_all = f"{len(trace.allocations) - named:,} of {counted(len(trace.allocations), 'allocation')}"
-            yield Flaw("unnamed_allocators", f"{of_all} without the name of an allocator", "doubtful")
+            yield Flaw("unnamed_allocators", f"{of_all} have no allocator name", "doubtful")
 
 
 def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
@@ -147,12 +147,12 @@ def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
     for names, level in judged:
         twice = next((name for name, count in names.items() if count > 1), None)
         if twice is not None:
-            text = f"{names[twice]} planes are called {twice}: a capture has one of each name"
+            text = f"{names[twice]} planes are named {twice}, but a capture has one plane per name"
             yield Flaw("repeated_planes", text, level)
             break
     of_host = int(mask(trace.names, is_call)[trace.name[~trace.on_host]].sum())
     if of_host:
-        text = f"{counted(of_host, 'event')} of host threads on planes of devices: planes may be exchanged"
+        text = f"{counted(of_host, 'host event')} on device planes: planes may be swapped"
         yield Flaw("host_events_on_device", text)
 
 
@@ -186,15 +186,15 @@ def _of_runs(trace: HostTrace) -> Iterator[Flaw]:
     threads = len(distinct(trace.line_of[trace.host_events(mask(trace.names, lambda name: name.startswith(RUN)))]))
     early, count = sum(_odd(each < 0, threads) for each in (called_ps, fetched_ps)), len(called_ps) + len(fetched_ps)
     if early:
-        text = f"{early:,} of {counted(count, 'run')} and fetches begin before what starts them: clocks disagree"
+        text = f"{early:,} of {counted(count, 'run')} and fetches start before their caller: clocks disagree"
         yield Flaw("run_before_call", text, "unsound" if early > _SHARE * count else "doubtful")
     after = _odd(_waits((run, end_ps), fetches)[::-1] > 0, threads)
     if after:
-        text = f"{after:,} of {counted(len(fetched_ps), 'fetch', 'fetches')} begin after the run that they are in"
+        text = f"{after:,} of {counted(len(fetched_ps), 'fetch', 'fetches')} start after the end of their run"
         level: Level = "unsound" if after > _SHARE * len(fetched_ps) else "doubtful"
         yield Flaw("fetch_after_run", f"{text}: clocks disagree", level)
     if len(called_ps) >= _FEW and called_ps.min() > _LATE_PS / min(len(called_ps), 10):
-        late = f"every run of a function begins {called_ps.min() / PS_PER_MS:.1f} ms or more after its call"
+        late = f"every function run starts at least {called_ps.min() / PS_PER_MS:.1f} ms after its call"
         yield Flaw("late_runs", f"{late}: clocks may disagree", "doubtful")
     yield from _of_uncalled_runs(trace, run, start_ps)
 
@@ -226,7 +226,7 @@ def _of_launches(trace: HostTrace, links: LaunchLinks | None) -> Iterator[Flaw]:
     in_vain_ps = (busy.start[1:] - np.maximum(ready_ps, busy.end[:-1]))[judged]
     in_vain = int((in_vain_ps > np.minimum(pauses_ps[judged] // 2, _LATE_START_PS)).sum())
     if in_vain >= _FEW and 4 * in_vain >= 3 * len(in_vain_ps):
-        text = f"{in_vain:,} of {counted(len(in_vain_ps), 'pause')} of the GPU go on after the next work is launched"
+        text = f"{in_vain:,} of {counted(len(in_vain_ps), 'GPU idle gap')} continue after the next work is launched"
         most = f"for up to {in_vain_ps.max() / PS_PER_MS:,.1f} ms: its clock may be late, or another program uses it"
         yield Flaw("late_work", f"{text}, {most}", "doubtful")
 
@@ -238,8 +238,8 @@ def _of_unlaunched_work(trace: HostTrace, links: LaunchLinks) -> Iterator[Flaw]:
     should = work[trace.number_at("correlation_id", work) > first]
     unlaunched = int((links.of(should) < 0).sum())
     if unlaunched > max(_FEW, _SHARE * len(work)):
-        text = f"{unlaunched:,} of {counted(len(work), 'kernel')} and copies without a launch"
-        yield Flaw("unlaunched_work", f"{text}: events of host threads may be missing", "doubtful")
+        text = f"{unlaunched:,} of {counted(len(work), 'kernel')} and copies have no launch"
+        yield Flaw("unlaunched_work", f"{text}: host events may be missing", "doubtful")
 
 
 def _of_uncalled_runs(trace: HostTrace, run: Int64s, start_ps: Int64s) -> Iterator[Flaw]:
@@ -251,7 +251,7 @@ def _of_uncalled_runs(trace: HostTrace, run: Int64s, start_ps: Int64s) -> Iterat
     alone = int((~covers(union(trace.start_ps[callers], trace.end_ps[callers]), uncalled_ps)).sum())
     threads = len(distinct(trace.line_of[callers]))
     if alone > max(2 * threads, _SHARE * len(run)):
-        text = f"{alone:,} of {counted(len(run), 'run')} of functions without a call: events may be missing"
+        text = f"{alone:,} of {counted(len(run), 'function run')} have no call: events may be missing"
         yield Flaw("uncalled_runs", text, "doubtful")
 
 
@@ -288,17 +288,17 @@ def _of_steps(trace: HostTrace, steps: Steps) -> Iterator[Flaw]:
         return
     empty = int((steps.end_ps <= steps.start_ps).sum())
     if empty:
-        yield Flaw("empty_steps", f"{counted(empty, 'step')} of {len(steps):,} without a duration")
+        yield Flaw("empty_steps", f"{counted(empty, 'step')} of {len(steps):,} have no duration")
     fetches: Int64s = trace.host_events(mask(trace.names, lambda name: is_fetch(name) or is_root_iterator(name)))
     if min(len(fetches), len(steps)) < _FEW:
         return
     halt = _halt_of(trace.start_ps[fetches], steps)
     if halt:
-        yield Flaw("fetches_stop", f"{halt}: data of some thread may be missing", "doubtful")
+        yield Flaw("fetches_stop", f"{halt}: events of a thread may be missing", "doubtful")
     first_ps, last_ps = int(steps.start_ps.min()), int(steps.end_ps.max())
     away_ps = np.maximum(first_ps - trace.end_ps[fetches], trace.start_ps[fetches] - last_ps).min()
     if away_ps > _APART_PS:
-        text = f"no call of tf.data is within {_seconds(away_ps)} of a step: clocks disagree"
+        text = f"all tf.data calls are at least {_seconds(away_ps)} away from any step: clocks disagree"
         yield Flaw("fetches_apart", text)
 
 
@@ -311,7 +311,7 @@ def _halt_of(fetched_ps: Int64s, steps: Steps) -> str:
         return ""
     which = "last" if fetches[0] else "first"
     without = int((~fetches).sum())
-    return f"no call of tf.data is in the {which} {without} of {len(steps)} steps, and one in each of the others"
+    return f"the {which} {without} of {len(steps)} steps have no tf.data call, and all other steps have one"
 
 
 def _seconds(duration_ps: int) -> str:
@@ -361,24 +361,24 @@ def thread_flaws(trace: HostTrace) -> Iterator[Flaw]:
     """Yield flaws in the nesting of events, by thread."""
     crossing, alone = _misfits(trace)
     if alone:
-        text = f"{counted(alone, 'op')} outside of what runs them on their threads: times may be wrong"
+        text = f"{counted(alone, 'op')} outside of all executor runs and calls of their threads: times may be wrong"
         yield Flaw("ops_outside", text, "doubtful")
     if crossing:
         # No event on a thread ends inside an event that it contains. A few can be a glitch of the clock.
-        text = f"events of host threads end inside another one ({crossing:,} of {trace.event_count:,})"
+        text = f"host events partially overlap ({crossing:,} of {trace.event_count:,})"
         yield Flaw("crossing_events", text, "doubtful")
     if misplaced := _misplaced(trace):
-        text = f"{counted(misplaced, 'event')} directly inside events that contain none: names or times may be wrong"
+        text = f"{counted(misplaced, 'event')} directly inside unsuitable events: names or times may be wrong"
         yield Flaw("misplaced_calls", text, "doubtful")
     if alone := _uncalled_stages(trace):
-        text = f"{counted(alone, 'call')} of tf.data's stages outside of the stage that makes the others: events may be"
+        text = f"{counted(alone, 'tf.data stage call')} outside of the stage that makes the other calls: events may be"
         yield Flaw("uncalled_stages", f"{text} missing", "doubtful")
     rows, is_next = _markers(trace)
     if again := int((is_next & (trace.start_ps[rows[1:]] < trace.end_ps[rows[:-1]])).sum()):
-        text = f"{counted(again, 'marker')} of steps inside the one before: times may be wrong"
+        text = f"{counted(again, 'step marker')} inside the previous marker: times may be wrong"
         yield Flaw("overlapping_markers", text, "doubtful")
     if _repeats(trace) > _SHARE:
-        yield Flaw("repeated_events", "events of host threads are there twice")
+        yield Flaw("repeated_events", "host events are duplicated")
 
 
 def is_function_call(name: str) -> bool:
@@ -538,7 +538,7 @@ def _missing_steps(trace: HostTrace) -> Iterator[Flaw]:
     holes = rises[rises > usual]
     if len(holes):
         missing = int(((holes - 1) // usual).sum())
-        text = f"the numbers of steps leave out {missing:,}, in {counted(len(holes), 'place')}: events may be missing"
+        text = f"step numbers skip {missing:,}, in {counted(len(holes), 'place')}: events may be missing"
         yield Flaw("missing_steps", text, "doubtful")
 
 
@@ -556,7 +556,7 @@ def _unmade_elements(trace: HostTrace) -> Iterator[Flaw]:
     taken = taken[(taken > first_ns) & (taken < last_ns)]
     unmade = int((lookup(made, taken) < 0).sum())
     if unmade > _BY_CHANCE:
-        text = f"{unmade:,} of {counted(len(taken), 'element')} that stages of tf.data take are never made"
+        text = f"{unmade:,} of {counted(len(taken), 'element')} that tf.data stages take have no producer"
         level: Level = "unsound" if unmade > _SHARE * len(taken) else "doubtful"
         yield Flaw("unmade_elements", f"{text}: events are missing", level)
 
@@ -573,7 +573,7 @@ def _calls_without_input(trace: HostTrace) -> Iterator[Flaw]:
     judged = (2 * asking > calls) & always_asks
     without, of_all = int((calls - asking)[judged].sum()), int(calls[judged].sum())
     if without > max(_BY_CHANCE, _SHARE * of_all):
-        text = f"{without:,} of {counted(of_all, 'call')} of tf.data stages ask for no input, though the others do"
+        text = f"{without:,} of {counted(of_all, 'tf.data stage call')} lack an input call, unlike the others"
         yield Flaw("calls_without_input", f"{text}: events may be missing", "doubtful")
 
 
@@ -593,7 +593,7 @@ def _unasked_functions(trace: HostTrace) -> Iterator[Flaw]:
     on_line = np.bincount(trace.line_of[rows[is_alone]])
     alone = int(on_line[on_line > _NESTED].sum())
     if alone:
-        text = f"{alone:,} of {counted(int(is_function.sum()), 'function call')} of tf.data are outside the stage"
+        text = f"{alone:,} of {counted(int(is_function.sum()), 'tf.data function call')} are outside of the stage"
         yield Flaw("unasked_functions", f"{text} that runs them: events may be missing", "doubtful")
 
 
@@ -621,7 +621,7 @@ def _silence(trace: HostTrace) -> Iterator[Flaw]:
     name, is_before = trace.name[calls], trace.start_ps[calls] < begin_ps
     before, after = (np.bincount(name[which], minlength=len(trace.names)) for which in (is_before, ~is_before))
     if (np.minimum(before, after) >= _REPEATS).any():
-        text = f"nothing happens on any thread for {silent_ps / PS_PER_MS:,.1f} ms, and never else for so long"
+        text = f"all threads are silent for {silent_ps / PS_PER_MS:,.1f} ms, much longer than at any other time"
         yield Flaw("silence", f"{text}: events may be missing", "doubtful")
 
 
@@ -687,7 +687,7 @@ def foreign_hosts(names: Sequence[str], captures: Sequence[CaptureIdentity]) -> 
 
 
 def _flaw(code: str, text: str) -> Flaw:
-    return Flaw(code, f"{text}: its figures are not of this run")
+    return Flaw(code, f"{text}: its figures do not belong to this run")
 
 
 def _copies(names: Sequence[str], captures: Sequence[CaptureIdentity]) -> dict[int, str]:
@@ -697,7 +697,7 @@ def _copies(names: Sequence[str], captures: Sequence[CaptureIdentity]) -> dict[i
         if capture.digest:
             original = first.setdefault((capture.start_ns, capture.digest), place)
             if original != place:
-                copies[place] = f"the file is a copy of that of host {names[original]}"
+                copies[place] = f"the file is a copy of the file of host {names[original]}"
     return copies
 
 
@@ -727,9 +727,9 @@ def _undated(captures: Sequence[CaptureIdentity]) -> dict[int, str]:
     undated = [place for place, capture in enumerate(captures) if capture.digest and capture.start_ns is None]
     if not dated or not undated:
         return {}
-    odd, is_dated = (undated, "does not say") if len(undated) <= len(dated) else (dated, "says")
+    odd, is_dated = (undated, "does not record") if len(undated) <= len(dated) else (dated, "records")
     others = counted(max(len(dated), len(undated)), "other")
-    return dict.fromkeys(odd, f"the file {is_dated} when it was captured, unlike {others}, so its profiler is another")
+    return dict.fromkeys(odd, f"the file {is_dated} its capture time, unlike {others}, so it is from another profiler")
 
 
 def _strangers(captures: Sequence[CaptureIdentity]) -> dict[int, str]:

@@ -135,7 +135,7 @@ def test_a_scheduler_that_hangs_is_named(
     stopper.start()
     try:
         with (
-            pytest.raises(TfperfError, match=f"the scheduler of dask at {address} has not answered for 3 s"),
+            pytest.raises(TfperfError, match=f"the dask scheduler at {address} has not responded for 3 s"),
             cluster.connected(address) as workers,
         ):
             over_hosts(endless, files, workers, Told())
@@ -163,7 +163,7 @@ def test_the_death_of_the_only_worker_is_named(modules: Path, tmp_path: Path, mo
         try:
             with (
                 pytest.raises(
-                    TfperfError, match=f"the cluster at {address} has had no worker for 2 s: did the last one die"
+                    TfperfError, match=f"the cluster at {address} has had no workers for 2 s: did the last one die"
                 ),
                 cluster.connected(address) as workers,
             ):

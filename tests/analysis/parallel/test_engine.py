@@ -104,7 +104,7 @@ def test_a_gate_passes_nothing_where_a_host_is_missing(run_tfperf: Run, logdir: 
     limit = ("check", logdir, "--no-config", "--max-input-bound")
     unknown = run_tfperf(*limit, "90%")
     assert unknown.exit_code == 1
-    assert "could not be judged: only 3 of 5 hosts can be read" in " ".join(unknown.stdout.split())
+    assert "could not be checked: only 3 of 5 hosts can be read" in " ".join(unknown.stdout.split())
     assert run_tfperf(*limit, "1%").exit_code == 3
     assert run_tfperf(*limit, "90%", "--hosts", "*-[012]", "--hosts", "worker-1").exit_code == 1  # ps-0 matches
     assert run_tfperf(*limit, "90%", "--hosts", "worker-[012]").exit_code == 0

@@ -71,7 +71,7 @@ def test_secrets_are_never_shown(url: str, shown: str) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("s3://", "s3:// names no bucket: write s3://BUCKET/LOGDIR"),
+        ("s3://", "s3:// has no bucket: use s3://BUCKET/LOGDIR"),
         ("https:///", "names no server"),
         ("abc://me:hunter2@x", r"abc://\*\*\*@x is not an address that tfperf reads; it reads s3://, "),
         ("logs", "logs is not an address"),

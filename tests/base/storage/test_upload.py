@@ -57,7 +57,7 @@ def test_what_is_there_is_replaced_only_if_asked(
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("folder", "folder is a folder; name a file"),
+        ("folder", "folder is a folder; pass a file"),
         ("folder/vm.xplane.pb", "is a profile, which is never replaced"),
         ("folder/x", "folder/x exists; pass --force"),
     ],

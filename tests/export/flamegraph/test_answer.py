@@ -119,7 +119,7 @@ def test_kernels_count_where_runs_are_unknown_and_that_is_said(tmp_path: Path) -
     results = job(tmp_path, device=(event("gemm", 20, 30, tf_op="m/a:Op"), event("gemm", 60, 30, tf_op="m/a:Op")))
     side = one(results, on="device", value="calls")
     assert stacks(side) == {("m", "a"): 2}
-    assert side.gaps == ("Of 1 of 1 ops the trace does not show runs: their kernels and copies count.",)
+    assert side.gaps == ("The profile does not show runs of 1 of 1 ops: their kernels and copies are counted instead.",)
     assert one(results, on="device").gaps == ()
 
 
@@ -150,7 +150,7 @@ def test_flops_and_bytes_are_those_of_the_roofline_and_gaps_are_said(tmp_path: P
         pytest.fail("the roofline knows no op of this trace, so this test shows nothing")
     side = one(results, value="flops")
     assert stacks(side) == {("m", "MatMul"): 2_000_000}
-    assert side.gaps == ("The flops are those of ops with 25.0% of the time of the device; of others, none are known.",)
+    assert side.gaps == ("The flops cover ops with 25.0% of device time; they are unknown for the other ops.",)
     assert stacks(one(results, value="bytes")) == {("m", "MatMul"): roofline[0].work.bytes}
     assert stacks(one(results, value="flops", per_step=True)) == {("m", "MatMul"): 1_000_000}
 

@@ -58,21 +58,21 @@ def test_one_run_is_about_the_capture_unless_steps_are_asked_for(tmp_path: Path)
 def test_two_runs_are_compared_by_step_if_both_have_some(tmp_path: Path) -> None:
     """30 us instead of 20 in a step; three steps instead of two do not make it slower."""
     graphs = flame_graphs(job(tmp_path / "a", 30, steps=3), Question(), job(tmp_path / "b", 20))
-    assert graphs.sentences[-1] == "Compared with run: the average of 3 steps with that of 2."
+    assert graphs.sentences[-1] == "Compared with run: mean of 3 steps and mean of 2 steps."
     assert flame_text(graphs, "folded") == "host;m;dense;MatMul 20 30\n"
     assert "before 0.020 ms (+50.0%)" in flame_text(graphs, "html")
 
 
 def test_without_steps_the_captures_are_compared_and_that_is_said(tmp_path: Path) -> None:
     graphs = flame_graphs(job(tmp_path / "a", 30), Question(), job(tmp_path / "b", 20, steps=0))
-    assert "the whole captures, since not both have steps that count" in graphs.sentences[-1]
+    assert "the whole captures, because not both runs have averaged steps" in graphs.sentences[-1]
     graphs = flame_graphs(job(tmp_path / "c", 30), Question(per="capture"), job(tmp_path / "d", 20))
-    assert "the whole captures, as --per capture asks for" in graphs.sentences[-1]
+    assert "the whole captures, because of --per capture" in graphs.sentences[-1]
 
 
 def test_what_is_gone_is_said(tmp_path: Path) -> None:
     graphs = flame_graphs(job(tmp_path / "a", 30), Question(), job(tmp_path / "b", 20, "m/old:Op"))
-    gone = "Not drawn: 0.010 ms of the run compared with, in host stacks that this run has not."
+    gone = "Not drawn: 0.010 ms of the other run, in host stacks that this run does not have."
     assert graphs.gaps == (gone,)
     assert [*told(graphs)] == ["host 0.030 ms in 4 boxes", gone]
     assert gone in flame_text(graphs, "svg")
@@ -81,9 +81,9 @@ def test_what_is_gone_is_said(tmp_path: Path) -> None:
 def test_places_that_only_one_run_has_are_said(tmp_path: Path) -> None:
     with_device = job(tmp_path / "a", 20, device=True)
     without = job(tmp_path / "b", 20)
-    assert flame_graphs(with_device, Question(), without).gaps == ("The run compared with has no device ops.",)
+    assert flame_graphs(with_device, Question(), without).gaps == ("The other run has no device ops.",)
     assert flame_graphs(without, Question(), with_device).gaps == (
-        "Not drawn: device ops, which only the run compared with has.",
+        "Not drawn: device ops, which only the other run has.",
     )
 
 
@@ -102,14 +102,14 @@ def test_sums_over_devices_are_told_with_the_mean_of_one(tmp_path: Path) -> None
     ]
     results = results_of(trace_of(tmp_path, host(event("train", 0, 100, step_num=1)), *planes), sections=["op_sums"])
     graphs = flame_graphs(results, Question(on="device"))
-    assert [*told(graphs)] == ["device 0.030 ms on 2 devices (0.015 ms each) in 3 boxes"]
+    assert [*told(graphs)] == ["device 0.030 ms on 2 devices (0.015 ms per device) in 3 boxes"]
     assert [flame.title for flame in graphs.flames] == ["Device op time by name scope, summed over 2 devices"]
 
 
 @pytest.mark.parametrize(
     ("question", "message"),
     [
-        (Question(by="python", on="device"), "--by python is about host threads: omit --on device"),
+        (Question(by="python", on="device"), "--by python applies only to host threads: omit --on device"),
         (Question(by="python", value="flops"), "functions of Python have no flops: use --value self-time or *"),
         (Question(by="python", merge_layers=True), "--merge-layers is about ops: omit it, *"),
     ],

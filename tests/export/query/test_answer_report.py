@@ -54,13 +54,13 @@ def test_a_row_too_wide_becomes_a_block_with_every_value() -> None:
     assert lines[0].split() == ["row", "column", "value"]
     assert lines[2].split() == ["1", "column_number_0", "0"]
     assert lines[9].split() == ["column_number_7", "7"]
-    assert lines[10:] == ["the first 1 row; --top left the others out"]
+    assert lines[10:] == ["the first 1 row; --top omits the others"]
     assert max(map(len, lines)) <= 80
 
 
 def test_a_cut_answer_says_so() -> None:
     cut = Answer(("n",), ([1, 2],), is_cut=True)
-    assert lines_of(cut)[-1] == "the first 2 rows; --top left the others out"
+    assert lines_of(cut)[-1] == "the first 2 rows; --top omits the others"
     assert report_of(cut).summary["row_count"] is None
     assert report_of(answer(n=[1, 2, 3])).summary["row_count"] == 3
 

@@ -91,7 +91,7 @@ def test_a_run_that_is_replaced_during_a_query_is_an_error(dataset: Path, tmp_pa
     run.rename(tmp_path / "old")
     for change in (lambda: None, lambda: (copy / "run=new").rename(run)):
         change()
-        with pytest.raises(TfperfError, match=r"run=\S+ was replaced during the query; query again"):
+        with pytest.raises(TfperfError, match=r"run=\S+ was replaced during the query; repeat the query"):
             opened.check_unchanged()
 
 

@@ -99,7 +99,7 @@ def test_an_arrow_leads_to_each_run_of_a_tpu(data: bytes, tmp_path: Path) -> Non
 def test_what_the_compiler_estimates_for_a_tpu_is_left_out(tmp_path: Path) -> None:
     """Two of these events would last until long after the capture."""
     result = write_timeline(logdir_of(tmp_path, a=tpu_twin()), tmp_path / "o.json")
-    assert result.omitted["estimates of the compiler for TPU programs, which measure nothing"] == 3 * 73 * 8 + 2
+    assert result.omitted["compiler estimates for TPU programs, which are not measurements"] == 3 * 73 * 8 + 2
 
 
 def test_memory_of_a_tpu_is_a_counter_of_each_chip(tmp_path: Path) -> None:

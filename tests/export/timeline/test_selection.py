@@ -191,7 +191,7 @@ def test_a_wrong_clock_is_corrected(tmp_path: Path) -> None:
     shifts = clock_shifts(files(tmp_path, a=right, b=wrong))
     assert shifts.shifts_ps == (0, 0)
     assert shifts.sentence == (
-        "hosts are shown by their own clocks, corrected by the collectives that they share: b by -138 ms"
+        "hosts are shown on their own clocks, corrected by the collectives that they share: b by -138 ms"
     )
 
 
@@ -201,13 +201,13 @@ def test_sessions_that_start_apart_are_moved(tmp_path: Path) -> None:
         host_of_job([0] * 4, LATE, clock_us=clock_us, first=first) for clock_us, first in ((7_000, 0), (10_000, 50))
     )
     shifts = clock_shifts(files(tmp_path, a=a, b=b))
-    assert (shifts.shifts_ps, shifts.sentence) == ((0, 3_000_000_000), "hosts are shown by their own clocks")
+    assert (shifts.shifts_ps, shifts.sentence) == ((0, 3_000_000_000), "hosts are shown on their own clocks")
 
 
 def test_without_a_clock_nothing_is_moved(tmp_path: Path) -> None:
     shifts = clock_shifts(files(tmp_path, a=host_of_job([0] * 4, LATE), b=space(host(event("a", 0, 1)))))
     assert shifts.shifts_ps == (0, 0)
-    assert shifts.sentence == "clocks of hosts are unknown, so each host starts at 0"
+    assert shifts.sentence == "host clocks are unknown, so each host starts at 0"
     assert clock_shifts(files(tmp_path / "one", a=host_of_job([0] * 4, LATE))).sentence == ""
 
 

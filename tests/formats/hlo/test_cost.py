@@ -310,7 +310,7 @@ def test_what_is_open_is_unknown() -> None:
     ],
 )
 def test_an_instruction_without_what_it_needs_is_one_line(made: Module) -> None:
-    with pytest.raises(ProgramError, match=r"^instruction 'r' lacks what a [a-z-]+ needs$"):
+    with pytest.raises(ProgramError, match=r"^instruction 'r' has too little data for its opcode [a-z-]+$"):
         cost_of(made)
 
 

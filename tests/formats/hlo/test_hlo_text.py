@@ -161,7 +161,7 @@ def test_the_last_instruction_is_the_result_unless_another_is() -> None:
         ("HloModule m\ne {\n  a = f32[2]\n}", "line 4 of .*an opcode"),
         ("HloModule m\ne {\n  a = f32[2] iota(), iota_dimension=\n}", "line 4 of .*a value for iota_dimension"),
         ("HloModule m\ne {\n  a = f32[2] pad(), padding=0_0\n  b = f32[] rng(), window={size=axb}\n}", "line 4 of"),
-        ("HloModule m\ne {\n  a = f32[2] constant({1, 2)\n}", "line 3 of .*brackets that are closed"),
+        ("HloModule m\ne {\n  a = f32[2] constant({1, 2)\n}", "line 3 of .*balanced brackets"),
         ("HloModule m\ne {\n  a = f32[2] add(b)\n}", "refers to 'b', which is not there"),
         ("HloModule m\ne {\n  a = f32[2] copy(a)\n}", "need each other in a circle"),
         ("HloModule m\ne {\n  a = f32[1] iota()\n  a = f32[1] iota()\n}", "two instructions in computation 'e'"),

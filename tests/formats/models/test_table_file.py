@@ -67,7 +67,7 @@ def test_a_compressed_block_is_one_clear_error(tmp_path: Path, method: int, name
         (b"", "does not end as"),
         (MAGIC, "does not end as"),
         (bytes(40) + MAGIC, "a block of 0 bytes at byte 0 of 0"),
-        (b"\xff" * 40 + MAGIC, "a number that does not end"),
+        (b"\xff" * 40 + MAGIC, "a truncated number"),
         (varint(0) * 2 + varint(1 << 60) * 2 + bytes(22) + MAGIC, "a block of"),
         (table(b"\0\0"), "restart points"),
         (table(b"\xff\xff\xff\x7f"), "restart points"),

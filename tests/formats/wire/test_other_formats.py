@@ -34,7 +34,7 @@ SIGNATURES = {
     "gzip, cut off": (b"\x1f\x8b\x08\x00rest", "gzip-compressed; decompress it"),
     "JSON object": (b'{"a": 1}', "JSON, not an XSpace"),
     "JSON list": (b"[1]", "JSON, not an XSpace"),
-    "events of TensorBoard": (event_record(field(3, b"brain.Event:2")), "an event file of TensorBoard"),
+    "events of TensorBoard": (event_record(field(3, b"brain.Event:2")), "a TensorBoard event file"),
     "zip": (b"PK\x03\x04" + bytes(30), "a zip archive"),
     "HDF5": (b"\x89HDF\r\n\x1a\n" + bytes(30), "an HDF5 file"),
     "SQLite": (b"SQLite format 3\x00" + bytes(30), "an SQLite database"),
@@ -78,10 +78,10 @@ MESSAGES = {
     "result of tfprof": (field(1, b"_TFProfRoot") + field(6, 7), "(GraphNodeProto)"),
     "graph": (GRAPH + field(4, field(1, 27)), "(GraphDef)"),
     "meta graph": (field(1, field(5, b"2.1")) + field(2, GRAPH), "(MetaGraphDef)"),
-    "saved model": (field(1, 1) + field(2, field(1, field(5, b"2.1")) + field(2, GRAPH)), "a SavedModel of TensorFlow"),
-    "what a session ran": (field(1, STEP_STATS), "a RunMetadata of TensorFlow"),
-    "graphs of a session": (field(3, GRAPH), "a RunMetadata of TensorFlow"),
-    "graphs of functions": (field(4, field(1, GRAPH)), "a RunMetadata of TensorFlow"),
+    "saved model": (field(1, 1) + field(2, field(1, field(5, b"2.1")) + field(2, GRAPH)), "a TensorFlow SavedModel"),
+    "what a session ran": (field(1, STEP_STATS), "a TensorFlow RunMetadata"),
+    "graphs of a session": (field(3, GRAPH), "a TensorFlow RunMetadata"),
+    "graphs of functions": (field(4, field(1, GRAPH)), "a TensorFlow RunMetadata"),
     "program of XLA": (field(1, HLO_MODULE), "(HloProto)"),
     "program of XLA alone": (HLO_MODULE, "(HloProto)"),
     "snapshot of XLA": (field(1, field(1, HLO_MODULE)), "(HloProto)"),
@@ -96,7 +96,7 @@ MESSAGES = {
 def test_the_first_fields_tell_the_message(case: str) -> None:
     head, said = MESSAGES[case]
     assert (
-        other_format(head).endswith(f"{said}, not an XSpace; give a *.xplane.pb file")
+        other_format(head).endswith(f"{said}, not an XSpace; pass a *.xplane.pb file")
         if said
         else not other_format(head)
     )
@@ -143,9 +143,9 @@ def test_no_real_xspace_is_one_of_them() -> None:
         ("*/tfprof_log", "(OpLogProto)"),
         ("*/*.node.pb", "(GraphNodeProto)"),
         ("**/*graph.pb", "(GraphDef)"),
-        ("**/run_metadata*.pb", "a RunMetadata of TensorFlow"),
+        ("**/run_metadata*.pb", "a TensorFlow RunMetadata"),
         ("*/*.ckpt.meta", "(MetaGraphDef)"),
-        ("**/saved_model.pb", "a SavedModel of TensorFlow"),
+        ("**/saved_model.pb", "a TensorFlow SavedModel"),
         ("**/*hlo*.pb", "(HloProto)"),
     ],
 )

@@ -207,7 +207,7 @@ def test_a_header_that_no_decoder_takes_is_refused_before_it_is_read(
     data = plane_bytes(field(6, field(6, bytes(100))))
     assert decoded(tmp_path, data)[0].name == "/host:CPU"
     monkeypatch.setattr(schema, "LARGEST_MESSAGE", 99)
-    with pytest.raises(TraceFormatError, match="a plane with 115 bytes of names and facts at byte 2"):
+    with pytest.raises(TraceFormatError, match="a plane with 115 bytes of names and stats at byte 2"):
         decoded(tmp_path, data)
 
 
@@ -342,15 +342,15 @@ def test_an_xspace(case: str, read: Reader, tmp_path: Path) -> None:
 FOREIGN = {
     "a profile of tfprof": (
         field(1, field(1, 0) + field(2, field(1, b"x") + field(9, b"Const"))) + field(2, 1) + field(3, b"\x46"),
-        "is a profile of tfprof (ProfileProto), not an XSpace; give a *.xplane.pb file",
+        "is a tfprof profile (ProfileProto), not an XSpace; pass a *.xplane.pb file",
     ),
     "a graph": (
         field(1, field(1, b"x") + field(2, b"Const")) * 2,
-        "is a graph of TensorFlow (GraphDef), not an XSpace; give a *.xplane.pb file",
+        "is a TensorFlow graph (GraphDef), not an XSpace; pass a *.xplane.pb file",
     ),
     "a table of numbers and texts": (
         field(1, field(1, 1) + field(2, b"cat")) + field(1, field(1, 2) + field(2, b"dog")),
-        "is not an XSpace: none of its planes has a name that profilers write, such as /host:CPU",
+        "is not an XSpace: its planes do not have names that profilers write, such as /host:CPU",
     ),
     "names that are no text": (named(b"\x08\x01\x10", WITH_EVENT), "the names of its planes are not text"),
     "names that are no UTF-8": (named(b"\xff", WITH_EVENT), "the names of its planes are not text"),
@@ -359,7 +359,7 @@ FOREIGN = {
     "an error that is no text": (field(2, b"\x08\x96\x01"), "its errors, warnings or host names are not text"),
     "a field of another type": (
         named(b"x", WITH_EVENT) + field(2, 1),
-        "the field at byte 13 of 15 is none of an XSpace",
+        "the field at byte 13 of 15 is not an XSpace field",
     ),
     "a field of another number": (named(b"x", WITH_EVENT) + field(7, b"y"), "the field at byte 13 of 16 is none"),
     "a plane's field of another type": (

@@ -87,7 +87,7 @@ REFUSED = {
     "no plane": (field(4, b"host"), "contains no planes"),
     "another message": (
         field(1, b"_TFProfRoot"),
-        "is a result of tfprof (GraphNodeProto), not an XSpace; give a *.xplane",
+        "is a tfprof result (GraphNodeProto), not an XSpace; give a *.xplane",
     ),
     "a long name": (
         tag(1, BYTES) + varint((1 << 20) + 5) + field(2, bytes((1 << 20) + 1)),

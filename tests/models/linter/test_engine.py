@@ -312,7 +312,7 @@ def test_open_dimensions_are_counted_and_are_never_findings() -> None:
 
 def test_computed_permutations_are_not_evaluable() -> None:
     result = linted(X, fed("perm", 4), op("t", "Transpose", "x", "perm", out=IMAGE))
-    assert result.unknown["t"] == "which dimensions it exchanges is computed"
+    assert result.unknown["t"] == "the permutation is computed at run time"
 
 
 # --- what is asked ---

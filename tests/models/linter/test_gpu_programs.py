@@ -130,4 +130,4 @@ def test_transposes_beside_calls_of_a_gpu_are_conversions_whoever_made_them() ->
 def test_sizes_that_are_not_known_are_counted() -> None:
     ledger = Ledger(RULES)
     check_program(module(computation("main", *dotted("f32[?,12]", "f32[12,10]", "f32[?,10]"))), ledger, "gpu")
-    assert ledger.unknown == {"d": "a dimension is not known"}
+    assert ledger.unknown == {"d": "a dimension is unknown"}

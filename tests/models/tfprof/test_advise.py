@@ -113,7 +113,7 @@ def test_the_op_that_takes_most_and_what_really_runs(tmp_path: Path) -> None:
         "hint",
         "Relu takes 60.0% of the time of all ops; what runs there is _FusedMatMul",
     )
-    assert found.action == "tfperf tfprof scope --account-type-regexes Relu --order-by micros shows where"
+    assert found.action == "run tfperf tfprof scope --account-type-regexes Relu --order-by micros to see where"
 
 
 def test_a_first_step_that_distorts_the_mean_is_said(tmp_path: Path) -> None:
@@ -150,7 +150,9 @@ def test_hosts_that_end_apart_and_wait_for_tensors(tmp_path: Path) -> None:
 
 def test_hosts_that_end_together(tmp_path: Path) -> None:
     report = advise_report(workers(tmp_path, late=20, received=0), checkers=["Job"])
-    assert [finding.text for finding in report.sections[0].findings] == ["the hosts of this job end together"]
+    assert [finding.text for finding in report.sections[0].findings] == [
+        "the hosts of this job end steps at the same time"
+    ]
 
 
 def test_long_and_odd_names_are_shown_safely(tmp_path: Path) -> None:

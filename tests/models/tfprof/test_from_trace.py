@@ -107,8 +107,8 @@ def test_scopes_of_a_step_and_of_the_mean(tmp_path: Path) -> None:
         "sgd/Assign": (40, 40),
     }
     assert traced.notes == (
-        "Op types are those of the kernels that ran (_FusedMatMul), and a fused op has the name of its last part.",
-        "The mean is over 3 train steps, whether an op ran in all of them or not. An op counts in the step in which "
+        "Op types are the types of the kernels that ran (_FusedMatMul). A fused op has the name of its last part.",
+        "The mean is over 3 training steps, whether an op ran in all of them or not. An op counts in the step in which "
         "the host started it.",
     )
 
@@ -138,7 +138,7 @@ def test_a_mean_without_the_first_steps_is_that_of_the_others(tmp_path: Path) ->
     assert found["summary/Write"]["micros"] == 45
     assert found["net/dense/MatMul"]["micros"] == 270
     assert nano_values(traced.model, AVERAGE)[PLACE["micros"], traced.model.names.index("summary/Write")] == 45_000
-    assert "The mean is over 2 train steps" in traced.notes[1]
+    assert "The mean is over 2 training steps" in traced.notes[1]
     assert "; 1 first step skipped." in traced.notes[1]
     with pytest.raises(OptionError, match="cannot skip the first 3 of 3 steps"):
         trace_model(path, skip_first=3)
@@ -199,7 +199,7 @@ def test_kernels_are_the_time_of_the_accelerator(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"select": ("micros", "bytes")}, "bytes is unknown: a profile does not say which op holds which memory"),
+        ({"select": ("micros", "bytes")}, "bytes is unknown: a profile does not record which op holds which memory"),
         ({"order_by": "params"}, "params is unknown: a profile has no sizes of variables; give the graph"),
         ({"min_float_ops": 1}, "float_ops is unknown"),
     ],
@@ -300,7 +300,7 @@ def test_a_profile_without_ops_is_refused(tmp_path: Path) -> None:
 def test_one_of_several_hosts(tmp_path: Path) -> None:
     data = space(plane("/host:CPU", line("python", event("net/MatMul:MatMul", 10, 30))))
     path = logdir_of(tmp_path, a=data, b=space(plane("/host:CPU", line("python", event("net/Sum:Sum", 10, 4)))))
-    assert trace_model(path).notes[-1] == "These are the costs of a, one of 2 hosts."
+    assert trace_model(path).notes[-1] == "Costs are for a, one of 2 hosts."
     assert trace_model(path, host="b").model.names == ["net/Sum"]
 
 

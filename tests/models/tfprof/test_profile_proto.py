@@ -136,7 +136,7 @@ def test_inputs_that_are_not_there_and_impossible_slots(tmp_path: Path) -> None:
         (field(2, 1), "a profile without nodes"),
         (profile([{"op": b"A"}]), "nodes without a name"),
         (profile([X, X]), "two nodes of the name 'x'"),
-        (profile([{"name": b"x", "execs": [of_step(-1, run_count=1)]}]), "the first of them -1"),
+        (profile([{"name": b"x", "execs": [of_step(-1, run_count=1)]}]), "the first of these ops -1"),
         (profile([X, Y])[:-1], "damaged"),
         (graph(node("x", "Relu")), r"is a graph of TensorFlow \(GraphDef\)"),
     ],

@@ -87,7 +87,7 @@ def test_a_first_step_that_takes_much_longer(tmp_path: Path) -> None:
     assert first is not None
     assert finding is not None
     assert (first.ratio, first.nodes) == (210.0, [("a", 4_000_000, 11_000), ("b", 200_000, 9000)])
-    assert finding.text == "the mean counts the first traced step (0), 4.20 ms, 210 times the median of the others"
+    assert finding.text == "the mean includes the first traced step (0), 4.20 ms, 210 times the median of the others"
     assert "--skip-first 1" in finding.action
     assert first_step_finding(of, step=10) is None
     assert first_step_finding(skip_first(of, 1)) is None

@@ -217,7 +217,7 @@ def test_a_file_for_perfetto(small: Model, tmp_path: Path) -> None:
 @pytest.mark.parametrize("step", [-1, 3])
 def test_the_scope_view_is_a_layout(small: Model, tmp_path: Path, step: int) -> None:
     notes = write_timeline(small, "scope", options(step=step), tmp_path / "scope.json")
-    assert notes == ["this is a layout, not time: in the scope view, each box is as wide as its total micros"]
+    assert notes == ["the horizontal axis is not time: in the scope view, the width of a box shows its total micros"]
     file = Opened((tmp_path / "scope.json").read_bytes())
     name = f"Layout by total micros, not time: scope view, {'mean of 2 steps' if step < 0 else 'step 3'}"
     assert file.boxes(name) == [
@@ -242,7 +242,7 @@ def test_rows_without_time_are_not_drawn(small: Model, tmp_path: Path) -> None:
 
 
 def test_what_has_no_timeline(small: Model, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="the op view has no timeline: the scope, graph and code views have"):
+    with pytest.raises(ValueError, match="the op view has no timeline: use the scope, graph or code view"):
         write_timeline(small, "op", options(), tmp_path / "none.json")
     with pytest.raises(ValueError, match="step 7 was not recorded: use one of 3, 4, or -1"):
         write_timeline(small, "graph", options(step=7), tmp_path / "none.json")
@@ -256,9 +256,7 @@ def test_a_large_file_is_said_to_be_large(small: Model, tmp_path: Path, monkeypa
     monkeypatch.setattr(timeline, "LARGE_BYTES", 1000)
     (note,) = write_timeline(small, "graph", options(), tmp_path / "a.json")
     assert note.startswith(f"{tmp_path / 'a.json'} has ")
-    assert note.endswith(
-        "which viewers may fail to open: choose one step, or leave out short executions with --min-micros"
-    )
+    assert note.endswith("which viewers may fail to open: select one step, or omit short executions with --min-micros")
 
 
 NUMBERS = st.one_of(st.integers(0, 50), st.sampled_from([-(1 << 63), -1, (1 << 53) + 1, (1 << 63) - 1]))

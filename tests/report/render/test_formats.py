@@ -199,7 +199,7 @@ def test_stdout_may_be_a_plain_text_stream(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_closed_stdout_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", None)
-    with pytest.raises(OutputError, match="stdout is closed; name an output file"):
+    with pytest.raises(OutputError, match="stdout is closed; pass an output file with -o"):
         write("x", None)
 
 
@@ -280,7 +280,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path, mo
 
     write("old", tmp_path / "report.json")
     monkeypatch.setattr(Path, "replace", refuse)
-    with pytest.raises(OutputError, match="permission denied; choose a place where you may write"):
+    with pytest.raises(OutputError, match="permission denied; choose a writable path"):
         write("new", tmp_path / "report.json", force=True)
     assert names_in(tmp_path) == ["report.json"]
     assert (tmp_path / "report.json").read_text() == "old"

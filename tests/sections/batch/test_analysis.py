@@ -77,7 +77,7 @@ def test_pipelines_tell_of_replicas_that_names_hide(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("planes", "words"),
     [
-        ((job(steps(), feeding(10), replica(3)),), "some left no events (names of ops tell of replica_3)"),
+        ((job(steps(), feeding(10), replica(3)),), "some replicas have no events (op names include replica_3)"),
         ((job(steps(), fetches("[32,64] [32]")), gpu(0), gpu(1)), "2 devices took part"),
         ((job(steps(), feeding(10), feeding(20), feeding(30), replica(1)),), "3 pipelines feed devices"),
         ((job(steps(), feeding(10), feeding(20), replica(1)), gpu(0), gpu(1), gpu(2)), "3 devices took part"),
@@ -346,7 +346,7 @@ SINGLE = Evidence(source="elements", examples=32, text="elements of shape [32,64
 
 MARKER = Evidence(source="marker", examples=32, text="batch_size of the step marker", is_of_all=True)
 
-CAPTURE = Evidence(source="capture", examples=32, text="what Keras was told", is_of_all=True)
+CAPTURE = Evidence(source="capture", examples=32, text="batch size passed to Keras", is_of_all=True)
 
 
 def layers(*outputs: tuple[int, int]) -> OpOutputs:
@@ -410,7 +410,7 @@ def test_what_a_map_made_counts_and_not_what_it_got() -> None:
 def test_candidates_that_disagree_are_all_named() -> None:
     other = Evidence(source="copied input", examples=16, text="a device got [16,8]", is_clear=True)
     assert conclude(STAGE, other).reason == (
-        "what shows it disagrees (32: stage BatchV2 of the pipeline; 16: a device got [16,8])"
+        "the evidence disagrees (32: stage BatchV2 of the pipeline; 16: a device got [16,8])"
     )
 
 

@@ -49,7 +49,7 @@ def test_of_hosts_that_show_the_same_people_see_one(tmp_path: Path) -> None:
     (table,) = shown(report, Detail("full", "full")).sections[0].tables
     seen = list(zip(table.data["host"], table.data["examples"], strict=True))
     assert seen == [("w0", 32), ("w7", 16)]
-    assert table.note == "6 more rows, most for hosts that show the same, in JSON and CSV."
+    assert table.note == "6 more rows in JSON and CSV, mostly for hosts with the same values."
     assert len(report.sections[0].tables[0]) == 8
 
 
@@ -75,8 +75,8 @@ def test_what_is_unknown_is_said_once_and_why(tmp_path: Path) -> None:
     shown = sections(tmp_path, steps())
     assert "batch_size" not in facts(shown["overview"])
     assert facts(shown["batch"])["batch_size"] == (None, "count")
-    assert shown["batch"].notes == ("Batch size: unknown, because no shape in the trace shows the input of a step.",)
-    assert "Batch size: no shape in the trace shows the input of a step." in shown["gaps"].notes
+    assert shown["batch"].notes == ("Batch size is unknown: the profile has no shape of the step's input.",)
+    assert "Batch size: the profile has no shape of the step's input." in shown["gaps"].notes
 
 
 @pytest.mark.parametrize(

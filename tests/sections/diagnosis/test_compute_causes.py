@@ -121,7 +121,7 @@ FIRST: dict[str, Case] = {
     ),
     "far more threads than cores": Case(
         job(in_each_step(("matmul:MatMul", 0, 100)), names=EIGEN), "too_many_threads", ANY, "set_threads",
-        "pools of 1 threads that run ops and 8 inside ops share 2 cores",
+        "1 inter-op threads and 8 intra-op threads share 2 cores",
     ),
 }  # fmt: skip
 NONE = {
@@ -179,7 +179,7 @@ def test_frames_tell_which_function_the_graph_calls(tmp_path: Path) -> None:
     frames = (("$callback.py:74 pure_callback", 0, 60), ("$loss.py:5 host_sort", 10, 50), ("$loss.py:9 step", 70, 100))
     found = diagnosis(tmp_path, in_each_step(("m/norm/PyFunc:PyFunc", 0, 60), *frames))
     detail = cause_of(found, "python_in_graph").detail
-    assert detail == "m/norm/PyFunc runs loss.py:5 host_sort, one call at a time, and the graph waits for it"
+    assert detail == "m/norm/PyFunc runs loss.py:5 host_sort one call at a time, while the graph waits"
 
 
 def test_python_of_the_input_pipeline_is_not_in_the_graph(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_products_of_unaligned_sizes_gain_at_most_what_aligned_ones_reach(tmp_pa
     cause = causes_of(tmp_path, *shaped(ALIGNED, unaligned))["unaligned_shapes"]
     assert most(cause) == pytest.approx(40)
     assert "(b): M = 1023 (to 1024), N = 999 (to 1000)" in cause.detail
-    assert "41.9% of the roofline, against 85.9% with aligned sizes" in cause.detail
+    assert "41.9% of the roofline, compared with 85.9% for aligned sizes" in cause.detail
     (action,) = cause.actions
     assert bounds(action.step_ms) == pytest.approx((0.1 - 0.04 * (1 - 16.74 / 40 / (17.18 / 20)), 0.1), 1e-3)
 
@@ -393,7 +393,7 @@ def test_a_kernel_that_waits_for_its_blocks(tmp_path: Path) -> None:
     cause = causes_in(read_back(tmp_path, tpu_twin()))["kernel_waits"]
     assert cause.cost_ms is not None
     assert "matmul_optimized.1 waits 76.3% of its time, mostly in ep_wait_in" in cause.detail
-    assert "by its shapes, it reaches 12.4% of the peak and at least 27.0% of the bandwidth" in cause.detail
+    assert "its shapes imply 12.4% of the compute peak and at least 27.0% of the bandwidth" in cause.detail
     (action,) = cause.actions
     assert action.step_ms is not None
     assert action.step_ms.high == pytest.approx(cause.step_ms)
@@ -409,4 +409,4 @@ def test_barriers_are_told_from_exchanging(tmp_path: Path) -> None:
     core = plane("/device:TPU:0", ON_DEVICE, line("XLA Ops", *events, id=2), barriers, name_stats=facts)
     cause = causes_in(trace_of(tmp_path, core))["collectives"]
     assert most(cause) == pytest.approx(70)
-    assert cause.detail.endswith("; 40.0% of the step is waiting at a barrier for cores that come later")
+    assert cause.detail.endswith("; 40.0% of the step is waiting at a barrier for slower cores")

@@ -70,16 +70,16 @@ HARDLY_WORKING = in_each_step((CALL, 0, 100), (LAUNCH, 0, 25), ("cuStreamSynchro
 
 FIRST: dict[str, Case] = {
     "input": Case(
-        on_host((FETCH, 64), (OP, 36)), "input_wait", 64, "use_tf_data", "Waiting for tf.data takes 64.0% of the step: "
+        on_host((FETCH, 64), (OP, 36)), "input_wait", 64, "use_tf_data", "Waiting for input takes 64.0% of the step: "
     ),
     # Each of them is traced for the first time; one function would count its tracings.
     "a function made in a loop": Case(
         on_host((OP, 100), more=[*work("traced-nonXla"), *TRACED]), "compilation", 50, "create_function_once",
-        "work is traced in 5 of 5 calls, each time as a new tf.function",
+        "work is traced in 5 of 5 calls, as a new tf.function each time",
     ),
     "XLA compiles for each shape whatever is traced": Case(
         on_host((OP, 100), more=[*work("notTraced-xla"), *COMPILED]), "compilation", ANY, "pad_shapes",
-        "XLA compiles work in 5 of 5 calls; every run is a first run, which takes longer",
+        "XLA compiles work in 5 of 5 calls; every run is a first run, and first runs take longer",
     ),
     "a GPU that the job does not use": Case(
         (*on_host((OP, 100)), plane("/device:GPU:0")), "idle_devices", None, "use_all_devices",
@@ -105,7 +105,7 @@ FIRST: dict[str, Case] = {
     "arrays that are converted in each step": Case(
         on_host((OP, 0), more=[*CONVERTED, *ALLOCATED]),
         "numpy_conversion", 60, "convert_once",
-        "1 of 1 MB or more per step, the largest of 80.0 MB, in calls of train_step",
+        "1 arrays of 1 MB or more per step, the largest of 80.0 MB, in calls of train_step",
     ),
     "saving": Case(
         on_host((OP, 0), more=eagerly("ReadVariableOp", "SaveV2")), "checkpointing", ANY, "save_less_often",
@@ -179,9 +179,9 @@ def test_a_pipeline_that_hardly_works_or_is_beside_a_device_slows_nothing(tmp_pa
 @pytest.mark.parametrize(
     ("cores", "clause"),
     [
-        (1, ", while 1.0 of 1 core compute: more at a time cannot help"),
+        (1, "; 1.0 of 1 core are busy, so more parallelism cannot help"),
         (2, ""),
-        (8, ", while only 1.0 of 8 cores work, as far as the trace shows"),
+        (8, "; only 1.0 of 8 cores are busy, as far as the profile shows"),
     ],
 )
 def test_waiting_says_whether_the_cores_have_nothing_to_do_or_are_full(tmp_path: Path, cores: int, clause: str) -> None:
@@ -214,8 +214,7 @@ def test_nothing_worth_fixing_says_what_the_step_is(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*steps((FETCH, 1), (OP, 98))))
     assert found.causes == ()
     assert found.headline == (
-        "Nothing worth fixing was found: the step is host compute 98.0%, input 1.0%, all others 1.0%; "
-        "largest: MatMul 98.0%."
+        "No cause worth fixing: the step is host compute 98.0%, input 1.0%, all others 1.0%; largest: MatMul 98.0%."
     )
 
 
@@ -400,7 +399,7 @@ def test_evaluation_is_judged_by_its_own_figures(tmp_path: Path) -> None:
     [
         ("Filter", 11, "the stage waited for is Filter", "cache", True),
         ("Map", 1, "the stage waited for is Map", "prefetch", False),
-        ("", 1, "the trace does not show what makes the batches", "look_at_stages", False),
+        ("", 1, "the profile does not show the source of the batches", "look_at_stages", False),
     ],
 )
 def test_evaluation_has_the_changes_of_its_own_pipeline(
@@ -465,7 +464,7 @@ def test_without_steps_ops_that_run_one_by_one_are_judged_over_the_capture(tmp_p
     diagnosis = diagnose(results_of(trace_of(tmp_path, host(*ops))))
     (cause,) = diagnosis.causes
     assert (cause.code, cause.cost_percent, cause.actions[0].code) == ("eager_ops", None, "mark_steps")
-    assert "2 ops outside any function take 60.0% of the capture (most time: Add, MatMul)" in sentence_of(cause)
+    assert "2 ops outside any function take 60.0% of the capture (top: Add, MatMul)" in sentence_of(cause)
     assert "No step time was measured" in diagnosis.headline
     few = [ops[0], event("end", 200, 1)]
     assert diagnose(results_of(trace_of(tmp_path, host(*few)))).causes == ()

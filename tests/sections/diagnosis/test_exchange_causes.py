@@ -25,8 +25,7 @@ def test_a_host_that_computes_for_longer_is_the_first_cause(tmp_path: Path) -> N
     first = analysis["diagnosis"].causes[0]
     assert (first.code, first.host, first.cost_percent) == ("straggler", "b", Range(80.0, 80.0))
     assert first.detail == (
-        "b is last in 4 of 4 steps, and the others wait 20.0 ms per step for it: "
-        "it is 20.0 ms per step slower in ops on the host"
+        "b is last in 4 of 4 steps; the others wait 20.0 ms per step for it: it is 20.0 ms per step slower in host ops"
     )
     assert first.actions[0].code == "look_at_host"
     after = first.actions[0].step_ms
@@ -38,7 +37,7 @@ def test_slow_input_of_one_host_is_blamed_once(tmp_path: Path) -> None:
     found = causes(analysis)
     first = analysis["diagnosis"].causes[0]
     assert (first.code, first.host, first.cost_percent) == ("input_wait", "b", Range(80.0, 80.0))
-    assert first.detail.endswith("b is last in 4 of 4 steps, and the others wait 20.0 ms per step for it")
+    assert first.detail.endswith("b is last in 4 of 4 steps; the others wait 20.0 ms per step for it")
     assert found["skewed_input"].cost_percent is None, "input_wait has the cost"
     assert found["skewed_input"].detail == "b is 20.0 ms per step slower in input than the others"
     assert found["skewed_input"].actions[0].code == "balance_input"
@@ -59,7 +58,7 @@ def test_hosts_that_are_late_in_turn(tmp_path: Path) -> None:
     analysis = job(tmp_path, sections=ALL, a=late[0], b=late[1], c=late[2], d=late[3])
     first = analysis["diagnosis"].causes[0]
     assert (first.code, first.host, first.actions[0].code) == ("straggler", "", "even_work")
-    assert first.detail.startswith("some host is late in 4 of 4 steps, and the others wait 20.0 ms per step for it")
+    assert first.detail.startswith("some host is late in 4 of 4 steps; the others wait 20.0 ms per step for it")
 
 
 def test_a_late_start_costs_no_step(tmp_path: Path) -> None:
@@ -67,8 +66,8 @@ def test_a_late_start_costs_no_step(tmp_path: Path) -> None:
     cause = causes(analysis)["straggler"]
     assert (cause.cost_percent, cause.gain) == (None, 0.0)
     assert cause.detail == (
-        "b is last in 1 of 1 step, and the others wait 500 ms per step for it: "
-        "it is 500 ms per step slower in Python or I/O between calls; averages omit that"
+        "b is last in 1 of 1 step; the others wait 500 ms per step for it: "
+        "it is 500 ms per step slower in Python or I/O between calls (not in the averages)"
     )
 
 

@@ -156,7 +156,7 @@ def test_a_callback_is_one_cause_whether_it_mostly_reads_or_computes(
     assert other not in codes_of(found.causes)
     if code == "fetch_results":
         assert "2 variables each time" in cause.detail
-        assert cause.detail.endswith(", with all that the callback does")
+        assert cause.detail.endswith(", including the rest of the callback")
     else:
         assert "train.py:15 on_train_batch_end, a callback" in cause.detail
 
@@ -177,7 +177,7 @@ def test_one_collection_that_holds_most_of_the_cause(tmp_path: Path) -> None:
         tmp_path, job(), pauses(*((STEP_US * step + CALL_US, length) for step, length in times), generation=1)
     )
     cause = cause_of(found, "garbage_collection")
-    assert "4 collections in 5 steps, the longest 7.00 ms; 1 step holds half of that time or more" in cause.detail
+    assert "4 collections in 5 steps, the longest 7.00 ms; 1 step has at least half of that time" in cause.detail
     assert actions_of(cause) == ["freeze_objects"], "Python collects by itself now and then"
 
 
@@ -261,8 +261,8 @@ def test_cpu_time_tells_what_calls_do_of_which_nothing_is_recorded(tmp_path: Pat
         events += [event("MatMul:MatMul", begin, CALL_US)]
     pieces = [event("CPU time", STEP_US * n, STEP_US, cpu_ns=1_000_000, queued_ns=0) for n in range(COUNT)]
     cause = cause_of(diagnosis(tmp_path, host(*events), line("CPU time of thread 7", *pieces)), "waiting_in_calls")
-    assert cause.title == "Waiting inside calls, of which nothing is recorded,"
-    assert "for 5.0% or less of all its time in calls: it waits" in cause.detail
+    assert cause.title == "Waiting inside calls, without recorded events,"
+    assert "for 5.0% or less of its time in calls: it waits" in cause.detail
 
 
 def jax_job(run_us: float, *awaited: float) -> Plane:
@@ -409,4 +409,4 @@ def test_the_twin_waits_for_each_result(tmp_path: Path) -> None:
     assert bounds(action.step_ms)[0] == pytest.approx(0.076, abs=5e-4)
     assert "a call takes 0.034 ms" in action.assumption
     warm_up = cause_of(found, "warm_up")
-    assert warm_up.actions[0].assumption == "later calls find their program compiled and loaded"
+    assert warm_up.actions[0].assumption == "later calls reuse the compiled and loaded program"

@@ -242,7 +242,7 @@ def test_a_range_above_the_step_of_today_says_why(high_ms: float, expected: str)
     )
     cause = Cause(
         code="input_wait",
-        title="Waiting for tf.data",
+        title="Waiting for input",
         kind="train",
         cost_ms=Range(6.0, 6.0),
         cost_percent=Range(60.0, 60.0),

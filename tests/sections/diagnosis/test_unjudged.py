@@ -59,18 +59,18 @@ def test_what_a_trace_of_a_gpu_shows_can_be_judged(tmp_path: Path) -> None:
     [
         (((OP, 50.0),), "input_wait", "the trace does not show where input comes from"),
         (((FETCH, 50.0),), "input_wait", ""),
-        (((OP, 50.0),), "eager_ops", "the trace holds no event of running anything from Python"),
-        (((OP, 50.0),), "waiting_in_calls", "the trace does not show when the program is in a call"),
+        (((OP, 50.0),), "eager_ops", "the profile has no events of Python launching ops or functions"),
+        (((OP, 50.0),), "waiting_in_calls", "the profile does not show when a framework call is running"),
         (((OP, 99.0),), "waiting_in_calls", ""),  # there is nothing to wait in
         (((OP, 50.0),), "small_work_per_step", ""),
-        (((LAUNCH, 50.0),), "small_work_per_step", "the trace shows no op of the step, on the host or on a device"),
+        (((LAUNCH, 50.0),), "small_work_per_step", "the profile has no ops of the step, on the host or on a device"),
         (
             (("tf.function-graph_building", 50.0), (OP, 100.0)),
             "small_work_per_step",
-            "functions are traced or compiled in the steps, which hides what a step costs whatever its size",
+            "functions were traced or compiled during the steps, which hides the per-step overhead",
         ),
         (((OP, 50.0),), "compilation", ""),
-        (((OP, 50.0),), "straggler", "there is only one host, and a straggler is one of several"),
+        (((OP, 50.0),), "straggler", "single-host profile: there is no other host to wait for"),
         (((OP, 50.0),), "profiling_overhead", "the capture did not measure what profiling costs: docs/capture.md"),
         (((OP, 50.0),), "memory_pressure", "no allocator recorded anything (tfperf analyze -s memory)"),
     ],
@@ -87,15 +87,15 @@ def test_a_tpu_does_not_show_in_what_precision_it_computes(tmp_path: Path) -> No
         name_stats={"fusion": {"hlo_category": "loop fusion"}},
     )
     found = unjudged(tmp_path, tpu)
-    assert found["compilation"] == "the steps are those of a TPU core, whose ops say nothing about the host"
-    assert found["device_compute_32bit"] == "the trace does not show in what precision the device computes"
+    assert found["compilation"] == "the steps are TPU core steps, and their ops do not show host activity"
+    assert found["device_compute_32bit"] == "the profile does not show the precision of device compute"
     assert found["python_between_steps"].startswith("a TPU core without an op waits for the host or for a slower core")
 
 
 def test_launches_without_any_kernel_are_no_cause(tmp_path: Path) -> None:
     """The device copies only: kernels were not recorded, or the job has none."""
     found = diagnosis(tmp_path, host(*steps((LAUNCH, 80))), gpu(("MemcpyH2D", 5)))
-    assert found.unjudged["launch_bound"] == "the trace holds no kernels"
+    assert found.unjudged["launch_bound"] == "the profile has no kernels"
     assert "launch_bound" not in codes_of(found.causes)
 
 
@@ -116,7 +116,7 @@ def test_memory_is_judged_where_its_allocators_say_enough(
 
 def test_growth_needs_steps(tmp_path: Path) -> None:
     found = unjudged(tmp_path, host(*marks(count=4), *allocations("GPU_0_bfc")), gpu(("sgemm", 50)))
-    assert found["memory_pressure"] == "there are too few steps to tell whether what GPU_0_bfc holds grows"
+    assert found["memory_pressure"] == "the profile has too few steps to show whether the memory of GPU_0_bfc grows"
 
 
 def test_devices_that_may_not_be_traced_may_be_idle(tmp_path: Path) -> None:
@@ -153,5 +153,5 @@ def test_without_steps_nothing_can_be_judged(tmp_path: Path) -> None:
     results = results_of(trace_of(tmp_path, host(event(OP, 0, 10))))
     found = diagnose(results)
     assert found.unjudged.keys() == NEEDS.keys()
-    assert all(reason.startswith("no step time was measured: ") for reason in found.unjudged.values())
+    assert all(reason.startswith("the step time is unknown: ") for reason in found.unjudged.values())
     assert found.input_cost_percent is None

@@ -173,7 +173,7 @@ def test_large_kernels_of_eager_ops_are_not_the_cost_of_running_ops_one_by_one(t
     eager = the_cause(found, "eager_ops")
     whole_us = 6 * 100_000 + 23 * 10_000 + 25_000
     assert most(eager) == pytest.approx(100 * 6 * 10_000 / whole_us, abs=0.1)
-    assert eager.detail.endswith(", inside a function as well")
+    assert eager.detail.endswith(", as they would inside a function")
     assert "small_work_per_step" not in {*codes_of(found.causes)}
 
 

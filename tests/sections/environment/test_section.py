@@ -75,18 +75,20 @@ def of_file(tmp_path: Path, data: bytes) -> Section:
 
 def test_chips_and_clocks_of_a_tpu(tmp_path: Path) -> None:
     section = of_file(tmp_path, offload_tpu(Offload(jumps=(JUMP,))))
-    assert shown(section)["chips"] == ("2 to 3", "of 4 that jit_f runs on")
-    assert section.detail_notes == ("Clocks jump in the file (once, by 200 ms): times are the chips' own.",)
+    assert shown(section)["chips"] == ("2 to 3", "of 4 that run jit_f")
+    assert section.detail_notes == (
+        "Converted clocks jump in the file (once, by 200 ms), so tfperf uses the times of the chips.",
+    )
     assert of_file(tmp_path, offload_tpu()).detail_notes == ()
     of_twin = of_file(tmp_path, tpu_twin())
     assert shown(of_twin)["jax_version"] == ("0.10.0", "jaxlib 0.10.0, libtpu Built on Jun 30 2026")
-    assert of_twin.detail_notes == ("The clocks of TPU and host are 0.396 to 0.491 ms apart, which is corrected.",)
+    assert of_twin.detail_notes == ("The clocks of TPU and host differ by 0.396 to 0.491 ms; tfperf corrects this.",)
 
 
 def test_limits_of_cgroups_are_said(tmp_path: Path) -> None:
     facts = shown(section(tmp_path, {**ADDED, "cpu_quota": 1.5, "memory_limit_bytes": 1 << 30}))
     assert facts["cores"] == (1.5, "by quota, of 4")
-    assert facts["host_memory"] == (1 << 30, "as limited by cgroups")
+    assert facts["host_memory"] == (1 << 30, "limited by cgroups")
 
 
 def test_a_trace_of_another_profiler_has_none_of_it(tmp_path: Path) -> None:
@@ -94,7 +96,7 @@ def test_a_trace_of_another_profiler_has_none_of_it(tmp_path: Path) -> None:
 
 
 def test_tf_data_may_tell_the_cores(tmp_path: Path) -> None:
-    assert shown(section(tmp_path, {}, cpu_budget=2))["cores"] == (2, "as tf.data counts them")
+    assert shown(section(tmp_path, {}, cpu_budget=2))["cores"] == (2, "as counted by tf.data")
 
 
 def test_hosts_that_differ_are_listed(tmp_path: Path) -> None:

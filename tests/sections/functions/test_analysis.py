@@ -207,7 +207,7 @@ def test_hosts_add_up(tmp_path: Path) -> None:
 def test_compiling_in_the_steps_is_a_cause_in_the_words_of_jax(tmp_path: Path) -> None:
     results = results_of(training(tmp_path, *range(6)))
     cause = next(cause for cause in results["diagnosis"].causes if cause.code == "compilation")
-    assert cause.detail == "train is compiled in 6 of 6 calls; every run is a first run, which takes longer"
+    assert cause.detail == "train is compiled in 6 of 6 calls; every run is a first run, and first runs take longer"
     assert cause.cost_percent is not None
     assert cause.cost_percent.low == pytest.approx(10, abs=0.5)
     assert cause.cost_percent.high == pytest.approx(2 * cause.cost_percent.low), "as long as it compiles, at most"

@@ -45,14 +45,14 @@ def test_eager_ops_are_a_finding_a_fact_and_a_table(tmp_path: Path) -> None:
         ("eager_percent", 60.0, "of the step time; ops per step: 1")
     ]
     assert [table.name for table in section.tables] == ["eager_ops"]
-    assert section.notes == ("No tf.function was called in this trace.",)
+    assert section.notes == ("The profile has no tf.function calls.",)
 
 
 def test_calls_are_a_fact_and_a_table(tmp_path: Path) -> None:
     section = section_of(tmp_path, call("traced", 0), call("notTraced", 20), call("notTraced", 40))
     assert [(fact.key, fact.value, fact.note) for fact in section.facts] == [("traced_calls", 1, "of 3 calls")]
     assert [table.name for table in section.tables] == ["tf_functions"]
-    assert section.notes == ("Eager execution: the trace has no events of it, so the eager share is unknown, not 0.",)
+    assert section.notes == ("The profile has no events of eager execution, so the eager share is unknown, not 0.",)
 
 
 def test_a_whole_report_and_the_section_alone_show_the_same(tmp_path: Path) -> None:

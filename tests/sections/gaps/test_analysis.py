@@ -32,7 +32,7 @@ def test_empty_planes_and_files_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("count", "said"),
     [
-        (1, "Device time of 1 device (/device:GPU:0): the trace lists it, but holds no event of it"),
+        (1, "Device time of 1 device (/device:GPU:0): the trace lists but without events"),
         (2, "Device time of 2 devices (/device:GPU:0, /device:GPU:1): the trace lists them"),
         (4, "4 devices (/device:GPU:0, /device:GPU:1, /device:GPU:2, /device:GPU:3): the trace"),
         (6, "6 devices (/device:GPU:0, /device:GPU:1, /device:GPU:2, /device:GPU:3, /device:GPU:4 and 1 more): the"),
@@ -63,7 +63,7 @@ def test_a_gap_of_some_hosts_names_five_of_them(tmp_path: Path) -> None:
     silent = trace_of(tmp_path, host(event("A:A", 0, 5)), plane("/device:GPU:0"))
     chief = replace(trace_of(tmp_path, host(event("A:A", 0, 5))), host="chief")
     text = notes(chief, *(replace(silent, host=f"worker-{n}") for n in range(7)))
-    assert "Device time: no device is in the trace (a CPU job, or the device was not traced). Hosts: chief." in text
+    assert "Device time: the profile has no devices (a CPU job, or the device was not traced). Hosts: chief." in text
     of_workers = text.partition("Device time of 1 device")[2]
     assert of_workers.partition(" Hosts: ")[2].startswith(
         "worker-0, worker-1, worker-2, worker-3, worker-4 and 2 more."
@@ -88,10 +88,7 @@ ALL = {"cpu_affinity": 2, "memory_bytes": 1 << 30, "tensorflow_version": "2.21.0
 
 def test_what_only_captures_of_tfperf_record_is_said_once(tmp_path: Path) -> None:
     text = notes(trace_of(tmp_path, host(event("A:A", 0, 5))))
-    assert (
-        "What the job ran on (host CPU cores, host memory and the versions of TensorFlow and Python): only captures"
-        in text
-    )
+    assert "What the job ran on (host CPU cores, host memory and TensorFlow and Python versions): only captures" in text
 
 
 def test_what_a_capture_adds_is_no_gap(tmp_path: Path) -> None:
@@ -102,6 +99,4 @@ def test_what_a_capture_adds_is_no_gap(tmp_path: Path) -> None:
 def test_cores_that_tf_data_counts_are_no_gap(tmp_path: Path) -> None:
     text = notes(trace_of(tmp_path, host(iterator_call("Root", 0, 10, 1, cpu_budget=2))))
     assert "cores" not in text
-    assert (
-        "What the job ran on (host memory and the versions of TensorFlow and Python): only captures of tfperf" in text
-    )
+    assert "What the job ran on (host memory and TensorFlow and Python versions): only captures of tfperf" in text

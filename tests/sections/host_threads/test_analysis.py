@@ -51,7 +51,7 @@ def test_a_thread_that_two_libraries_record_counts_once(tmp_path: Path) -> None:
     section = build(results_of(read_host(path), sections=["host_threads"]))
     assert section.facts[0].value == 2
     assert section.notes == (
-        "python and main/4711 are one thread, recorded by JAX and by libtpu: their times do not add up.",
+        "python and main/4711 are one thread, recorded by JAX and by libtpu: do not add their times.",
     )
     path.write_bytes(offload_tpu())
     assert build(results_of(read_host(path), sections=["host_threads"])).notes == ()

@@ -204,4 +204,4 @@ def test_the_overview_says_how_many_chips_it_is_about(tmp_path: Path) -> None:
     path.write_bytes(offload_tpu())
     facts = build_overview(results_of(read_host(path), sections=["overview", "hosts"])).facts
     (fact,) = (fact for fact in facts if fact.key == "chips")
-    assert (fact.title, fact.value, fact.note) == ("Chips", 2, "of the 4 that jit_f runs on are in this profile")
+    assert (fact.title, fact.value, fact.note) == ("Chips", 2, "of the 4 that run jit_f are in this profile")

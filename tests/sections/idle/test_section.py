@@ -69,7 +69,7 @@ def test_the_section_by_name_has_all_findings_and_the_gaps(tmp_path: Path) -> No
     assert [finding.code for finding in full.findings] == ["idle_launch", "idle_python"]
     assert [table.name for table in full.tables] == ["idle_causes", "idle_gaps"]
     assert titles(table(full, "idle_gaps")) == ["Step", "Start", "Duration", "Mostly", "Thread", "Event"]
-    assert full.notes == ("Idle is the step less all time in which any stream of the device computes or copies.",)
+    assert full.notes == ("Idle time is the part of the step in which no stream of the device computes or copies.",)
 
 
 def test_several_devices_have_a_table_and_their_names_beside_gaps(tmp_path: Path) -> None:
@@ -122,9 +122,9 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     kernels = tuple((0.09 * at, 0.05) for at in range(gaps))
     outside = plane("/device:GPU:1", line("Stream #1", event("gemm", 150, 5)))
     full = section(tmp_path, *job(call(), kernels=kernels, more=(outside,)))
-    assert table(full, "idle_gaps").note == "Shorter gaps that are not listed, here and in JSON and CSV: 2."
+    assert table(full, "idle_gaps").note == "Shorter gaps, not listed here or in JSON and CSV: 2."
     assert full.notes[1:] == (
-        "Devices that run kernels only outside of the averaged steps are omitted from shares and gaps: GPU:1.",
+        "Shares and gaps exclude devices that run kernels only outside of the averaged steps: GPU:1.",
     )
 
 
@@ -132,7 +132,7 @@ def test_a_device_that_only_copies_is_no_part_of_shares(tmp_path: Path) -> None:
     copies = plane("/device:GPU:1", line("Stream #1", event("MemcpyH2D", 50, 5)))
     full = section(tmp_path, *job(call(), kernels=((10, 90),), more=(copies,)))
     assert full.facts[0].value == 10
-    assert full.facts[0].note == "of the step time of GPU:0, the only one of 2 devices that works in the steps"
+    assert full.facts[0].note == "of the step time of GPU:0, the only one of 2 devices with kernels in the steps"
     assert "idle_devices" not in {fact.key for fact in full.facts}
     assert full.notes[1].endswith("only copy are omitted from shares and gaps: GPU:1.")
 
@@ -143,10 +143,10 @@ def test_devices_that_do_nothing_are_a_fact_of_their_own(tmp_path: Path) -> None
     silent = (plane(f"/device:GPU:{number}") for number in (2, 3))
     brief = section(tmp_path, *job(call(), kernels=((10, 90),), more=(copies, *silent)), detail=BRIEF)
     facts = {fact.key: (fact.value, fact.note) for fact in brief.facts}
-    of_one = "of the step time of GPU:0, the only one of 4 devices that works in the steps"
+    of_one = "of the step time of GPU:0, the only one of 4 devices with kernels in the steps"
     assert facts["idle_percent"] == (10, of_one)
     assert facts["longest_gap"] == (0.01, "of GPU:0")
-    reasons = "GPU:2, GPU:3 (no work recorded: unused, or not traced); GPU:1 (no kernel recorded)"
+    reasons = "GPU:2, GPU:3 (no recorded work: unused or not traced); GPU:1 (no recorded kernels)"
     assert facts["idle_devices"] == (3, f"of 4: {reasons}")
 
 
@@ -169,16 +169,16 @@ def test_hosts_without_device_are_named(tmp_path: Path) -> None:
     with_device = trace_of(tmp_path, *two_causes())
     without = trace_of(tmp_path, host(call()))
     (full,) = shown(assemble(results_of(with_device, without, sections=["idle"]), ["idle"]), FULL).sections
-    assert f"1 of 2 hosts recorded no device: {without.host}." in full.notes
+    assert f"1 of 2 hosts recorded no devices: {without.host}." in full.notes
     many = results_of(with_device, *(replace(without, host=f"w{n}") for n in range(7)), sections=["idle"])
     (full,) = shown(assemble(many, ["idle"]), FULL).sections
-    assert "7 of 8 hosts recorded no device: w0, w1, w2, w3, w4 and 2 more." in full.notes
+    assert "7 of 8 hosts recorded no devices: w0, w1, w2, w3, w4 and 2 more." in full.notes
 
 
 def test_unknown_time_says_that_no_call_is_recorded(tmp_path: Path) -> None:
     full = section(tmp_path, plane("/device:GPU:0", line("Stream #1", event("a", 0, 10), event("b", 60, 40))))
     assert full.findings[0].code == "idle_unknown"
-    assert "No call of the program is recorded, so time in Python counts as unknown." in full.notes
+    assert "The profile has no calls of the program, so time in Python counts as unknown." in full.notes
 
 
 @pytest.mark.parametrize("name", ["x" * 5000, "\x1b[31mred\n\t|<b>", "\x00\u202e"])
@@ -202,7 +202,7 @@ def test_the_largest_cause_comes_first_with_its_share(tmp_path: Path) -> None:
     fetch = event("IteratorGetNextOp::DoCompute", 0, 40)
     first, second = found(tmp_path, *job(fetch, call(40, 56), kernels=((50, 46),)))
     assert (first.code, first.severity) == ("idle_input", "problem")
-    assert first.text == "While the step waits for tf.data, the device is idle for 40.0% of the step time."
+    assert first.text == "While the step waits for input, the device is idle for 40.0% of the step time."
     assert (second.code, second.severity) == ("idle_launch", "hint")
     assert {first.action, second.action} == {""}, "the diagnosis says what to do"
     assert [(quantity.key, quantity.value, quantity.of) for quantity in first.quantities] == [
@@ -218,7 +218,7 @@ def test_several_devices_are_said_to_be_averaged(tmp_path: Path) -> None:
     assert ", average over 2 of 3 devices (" in one_silent.text
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), other)
     assert finding.text == (
-        "While work is prepared and launched, the device is idle for 50.0% of the step time, average over 2 devices "
+        "While the host launches work, the device is idle for 50.0% of the step time, average over 2 devices "
         "(the category Kernel launch has 0.0%, by other rules)."
     )
 
@@ -229,7 +229,7 @@ def test_the_only_device_at_work_is_named_beside_idle_ones(tmp_path: Path) -> No
     after = plane("/device:GPU:3", line("Stream #1", event("gemm", 150, 5)))
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), *silent, after)
     assert finding.text == (
-        "While work is prepared and launched, GPU:0 (1 of 4 devices) is idle for 50.0% of the step time "
+        "While the host launches work, GPU:0 (1 of 4 devices) is idle for 50.0% of the step time "
         "(the category Kernel launch has 0.0%, by other rules)."
     )
 
@@ -244,7 +244,7 @@ def test_without_steps_it_is_of_the_capture_and_no_problem(tmp_path: Path) -> No
     """The start of a capture is nobody's fault."""
     device = plane("/device:GPU:0", line("Stream #1", event("gemm", 40, 60)))
     finding = found(tmp_path, host(call(0, 50)), device)[0]
-    assert finding.text.startswith("While work is prepared and launched, the device is idle for 40.0% of the capture")
+    assert finding.text.startswith("While the host launches work, the device is idle for 40.0% of the capture")
     assert finding.severity == "hint"
 
 

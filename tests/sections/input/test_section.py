@@ -103,8 +103,8 @@ def test_what_the_host_works_at_is_named(tmp_path: Path) -> None:
     result = section(tmp_path, [job(20, reader())])
     assert codes(result) == ["input_high", "input_on_demand_read", "input_preprocessing"]
     assert [finding.text for finding in result.findings[1:]] == [
-        "On-demand file read is under way for 10.0% of the capture.",
-        "Preprocessing is under way for 40.2% of the capture.",
+        "On-demand file read is active for 10.0% of the capture.",
+        "Preprocessing is active for 40.2% of the capture.",
     ]
     assert {(finding.action, finding.causes) for finding in result.findings[1:]} == {
         ("", ("input_wait", "input_contention"))
@@ -150,14 +150,14 @@ def test_a_host_that_shows_no_input_leaves_the_average_open(tmp_path: Path) -> N
 def test_without_host_threads_a_sentence_says_so(tmp_path: Path) -> None:
     kernels = line("Stream #1", event("gemm", 0, 10, tf_op=ref("d/MatMul:MatMul")))
     result = section(tmp_path, [plane("/device:GPU:0", kernels)])
-    assert result.notes[-1].startswith("What the host does for input is unknown: the trace holds no event")
+    assert result.notes[-1].startswith("Host input work is unknown: the trace holds no event")
     assert result.tables == ()
 
 
 def test_without_steps_the_host_is_shown_and_the_rest_is_unknown(tmp_path: Path) -> None:
     result = section(tmp_path, [host(event("Iterator::Root::Map", 0, 10))])
     assert codes(result)[0] == "input_unknown"
-    assert result.notes[0].startswith("Input per step is unknown: no step time was measured")
+    assert result.notes[0].startswith("Input per step is unknown: the step time is unknown")
     assert names(result) == ["input_classes", "input_ops"]
     assert result.charts == ()
 

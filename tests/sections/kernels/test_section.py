@@ -59,7 +59,7 @@ def test_the_line_of_a_device_adds_up(tmp_path: Path) -> None:
     ]
     assert fact(section(tmp_path, host(event("f", 0, 100)), gpu(*streams)), "device_time_GPU:0") == (
         "0.040 ms compute + 0.020 ms copies + 0.040 ms idle = 0.100 ms wall",
-        "kernels sum to 0.050 ms, since streams overlap; 0.010 ms of copies run beside compute",
+        "kernels sum to 0.050 ms, because streams overlap; 0.010 ms of copies overlap compute",
     )
 
 
@@ -107,7 +107,7 @@ def test_kernels_of_one_name_are_one_row_unless_each_is_asked_for(tmp_path: Path
     assert "RowReduceKernel      3       0.030      100.0" in together
     assert "op0" not in together
     assert [f"op{at}" in apart for at in range(3)] == [True] * 3
-    assert "Whole names\nRowReduceKernel\n    void tensorflow::functor::RowReduceKernel<float>(float const*)" in apart
+    assert "Full names\nRowReduceKernel\n    void tensorflow::functor::RowReduceKernel<float>(float const*)" in apart
 
 
 def test_programs_get_every_row_and_every_column(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ def test_people_read_the_host_where_there_are_several(tmp_path: Path, detail: De
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
     without_device = section(tmp_path, host(event("f", 0, 10)))
-    assert without_device.notes == ("No kernels: no device recorded anything in this trace.",)
+    assert without_device.notes == ("No kernels: the profile has no device events.",)
     assert without_device.level == "full"
     tpu = plane("/device:TPU:0", line("XLA Ops", event("fusion", 0, 10)))
     made = section(tmp_path, tpu)
@@ -181,7 +181,7 @@ def test_a_device_without_tensor_cores_has_no_share_on_them(tmp_path: Path) -> N
     pascal = plane("/device:GPU:0", events, stats={"compute_cap_major": 6, "compute_cap_minor": 1})
     assert "tensor_core_percent" not in [fact.key for fact in section(tmp_path, pascal).facts]
     volta = section(tmp_path, gpu(event("volta_sgemm_128x64_nt", 0, 30), event("matmul_kernel", 30, 10)))
-    assert fact(volta, "tensor_core_percent") == (0.0, "of kernel time, by the names of the kernels; unknown for 25.0%")
+    assert fact(volta, "tensor_core_percent") == (0.0, "of kernel time, by kernel name; unknown for 25.0%")
 
 
 def test_names_from_the_profile_do_no_harm(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_chips_that_are_equally_full_share_a_row_and_none_is_the_fullest(tmp_pat
     of_all = tpu_memory(tmp_path, *events, chips=3)
     section = alone(of_all)
     assert section.findings[0].text == (
-        "No problem seen: TPU:0, TPU:1, TPU:2 each peak at 600 kB, 60.0% of their capacity of 1.00 MB."
+        "No problem found: TPU:0, TPU:1, TPU:2 each peak at 600 kB, 60.0% of their capacity of 1.00 MB."
     )
     assert [(fact.key, fact.value) for fact in section.facts] == [("stack", 600_000), ("heap", 12)]
     assert section.facts[1].note == "most since the program started: 12 B on TPU:2"
@@ -57,13 +57,13 @@ def test_chips_that_are_equally_full_share_a_row_and_none_is_the_fullest(tmp_pat
     assert isinstance(chart, Sparkline)
     assert chart.title.startswith("TPU:0, TPU:1, TPU:2: 600 kB")
     assert list(section.tables[0].data["allocator"]) == ["TPU:2"]
-    assert section.tables[0].note == "Equal, so one row: TPU:0, TPU:1, TPU:2."
+    assert section.tables[0].note == "Equal allocators in one row: TPU:0, TPU:1, TPU:2."
     assert list(built(of_all).tables[0].data["allocator"]) == ["TPU:2", "TPU:1", "TPU:0"]
 
 
 def test_a_chip_that_is_fuller_is_the_fullest(tmp_path: Path) -> None:
     section = alone(tpu_memory(tmp_path, on_chip(0, 1, 600_000, 10), on_chip(1, 1, 700_000, 10)))
-    assert section.findings[0].text.startswith("No problem seen: TPU:1, the fullest, peaks at 700 kB, 70.0% of its")
+    assert section.findings[0].text.startswith("No problem found: TPU:1, the fullest, peaks at 700 kB, 70.0% of its")
     assert list(section.tables[0].data["allocator"]) == ["TPU:1", "TPU:0"]
 
 
@@ -104,7 +104,7 @@ def test_alone_people_see_what_lay_in_the_fullest_allocator() -> None:
     assert names(section) == ["memory_allocators", "memory_by_op", "memory_by_scope"]
     assert [(len(table), table.total_rows) for table in section.tables] == [(2, 2), (1, 2), (1, 2)]
     assert section.tables[1].note == (
-        "Text and Markdown show GPU_0_bfc only; JSON, CSV and HTML show all 2 allocators."
+        "Text and Markdown show only GPU_0_bfc; JSON, CSV and HTML show all 2 allocators."
     )
     assert len(section.charts) == 2
 
@@ -159,7 +159,7 @@ def test_no_events_are_one_sentence() -> None:
     silent = memory(silent_hosts=("a",))
     for section in (built(silent), in_whole_report(silent), alone(silent)):
         (note,) = section.notes
-        assert note.startswith("Memory use is unknown: the trace holds no allocation.")
+        assert note.startswith("Memory use is unknown: the profile has no allocations.")
 
 
 def test_no_threads_are_the_reason() -> None:
@@ -169,15 +169,15 @@ def test_no_threads_are_the_reason() -> None:
 
 def test_events_that_say_nothing_are_the_reason() -> None:
     (note,) = built(memory(silent_hosts=("a",), malformed_events=3)).notes
-    assert note == "The 3 events of allocators do not say how much is in use."
+    assert note == "The 3 allocator events do not record the memory in use."
 
 
 def test_silent_hosts_odd_events_and_contradictions_are_notes() -> None:
     contradicted = allocator(contradictions=2, before_bytes=None)
     section = alone(memory(contradicted, host_count=2, silent_hosts=("b",), malformed_events=1))
     silent, odd, lost = section.notes
-    assert silent == "1 of 2 hosts recorded no allocation: b."
-    assert odd == "Events omitted since they do not say how much is in use: 1."
+    assert silent == "1 of 2 hosts recorded no allocations: b."
+    assert odd == "Events omitted because they do not record the memory in use: 1."
     assert lost.startswith("In GPU_0_bfc on a, 2 of 3 events do not follow from the one before")
 
 
@@ -190,7 +190,7 @@ def test_allocations_of_unknown_size_are_a_note_and_no_contradiction() -> None:
 @pytest.mark.parametrize(
     ("capture_us", "note"),
     [
-        ((120_000, 2_000_000), "Times are on the clock of the trace; on it, the capture goes from 120 to 2000 ms."),
+        ((120_000, 2_000_000), "Times are on the clock of the trace; the capture lasts from 120 to 2000 ms."),
         ((1_000, 2_000_000), ""),
         ((0, 0), ""),
     ],
@@ -223,7 +223,7 @@ def test_the_sparkline_names_its_scale() -> None:
 def test_what_hardly_changes_is_drawn_from_zero() -> None:
     steady = MemoryTimeline(np.array([0.0, 1.0]), np.array([GIB, GIB + 1]), np.array([1, 0]), np.zeros(2))
     line = drawn(timeline=steady)
-    assert line.title == "GPU_0_bfc: 1.07 GB in use all the time, within 1%, 0.000 to 1.00 ms"
+    assert line.title == "GPU_0_bfc: 1.07 GB in use during the whole capture, within 1%, 0.000 to 1.00 ms"
     assert sparkline_text(line, 3, interactive=False) == "###"
 
 
@@ -242,7 +242,7 @@ def test_nothing_wrong() -> None:
     (finding,) = findings_of(memory(allocator()))
     assert (finding.code, finding.severity, finding.action) == ("memory_fine", "info", "")
     assert finding.text == (
-        "No problem seen: GPU_0_bfc, the fullest, peaks at 2.15 GB, 20.0% of its capacity of 10.7 GB."
+        "No problem found: GPU_0_bfc, the fullest, peaks at 2.15 GB, 20.0% of its capacity of 10.7 GB."
     )
 
 
@@ -253,7 +253,7 @@ def test_without_allocators_there_is_nothing_to_say() -> None:
 def test_a_device_that_is_nearly_full() -> None:
     (finding,) = findings_of(memory(allocator(peak_bytes=9 * GIB, lifetime_peak_bytes=9 * GIB), allocator()))
     assert (finding.code, finding.severity) == ("memory_full", "problem")
-    assert finding.text == "GPU_0_bfc reaches 9.66 GB, 90.0% of its capacity, at 4.00 ms, step 7 (threshold 90%)."
+    assert finding.text == "GPU_0_bfc reaches 9.66 GB, 90.0% of its capacity, at 4.00 ms, step 7 (threshold: 90%)."
     assert (finding.action, finding.causes) == ("", ("memory_pressure",))
 
 
@@ -293,7 +293,7 @@ def test_growth_says_when_memory_is_full() -> None:
     (finding,) = findings_of(memory(allocator(growth_bytes_per_step=float(GIB // 4))))
     assert finding.code == "memory_growth"
     assert finding.text == (
-        "GPU_0_bfc grows steadily: over 10 steps, what stays in use grows by 268 MB per step. At that rate it is full "
+        "GPU_0_bfc grows steadily: over 10 steps, the memory that stays in use grows by 268 MB per step. At that rate it is full "
         "after 32 more steps."
     )
 

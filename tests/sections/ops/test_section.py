@@ -108,7 +108,7 @@ def test_idle_is_said_and_of_what(tmp_path: Path) -> None:
 
 def test_idle_as_tensorflow_counts_it_is_named_so(tmp_path: Path) -> None:
     facts = build(results_on(tmp_path, gpu(), attribution="tensorflow")).facts
-    assert facts[1].note == "0.010 of 0.060 ms: 1 device, first to last event, less the sum of ops"
+    assert facts[1].note == "0.010 of 0.060 ms: 1 device, first to last event, minus the sum of ops"
 
 
 def test_a_page_draws_also_scopes_and_layers(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def layers(tmp_path: Path) -> Results:
 def test_ops_that_repeat_each_other_are_one_row(tmp_path: Path) -> None:
     for section in (in_whole_report(layers(tmp_path)), alone(layers(tmp_path))):
         table = section.tables[0]
-        assert table.title == "Device ops by self time, repeated layers as one row"
+        assert table.title == "Device ops by self time, one row per repeated layer"
         assert columns(section)[:6] == ["rank", "self_percent", "cumulative_self_percent", "ops", "op_type", "op_name"]
         assert cells(section, "device_op_patterns", "op_name", "ops", "self_percent") == [("m/layer_*/MatMul", 3, 100)]
         assert table.note.endswith("--by op shows each.")
@@ -293,7 +293,7 @@ def test_a_filter_may_match_nothing(tmp_path: Path) -> None:
 def test_without_ops_a_sentence(tmp_path: Path) -> None:
     results = results_on(tmp_path, host(event("no op", 0, 9)))
     for section in (build(results), in_whole_report(results), alone(results)):
-        assert (section.tables, section.notes) == ((), ("The trace holds no ops.",))
+        assert (section.tables, section.notes) == ((), ("The profile has no ops.",))
 
 
 # --- shown ---

@@ -30,16 +30,16 @@ def job(wait: float, compute: float, fetching: int = 5) -> Plane:
 @pytest.mark.parametrize(
     ("wait", "compute", "fetching", "sentence"),
     [
-        (64, 36, 5, "HIGHLY input-bound: 64.0% of the step time goes to input (moderate from 5%, high from 20%)."),
-        (7, 93, 5, "MODERATELY input-bound: 7.0% of the step time goes to input (moderate from 5%, high from 20%)."),
-        (1, 99, 5, "NOT input-bound: 1.0% of the step time goes to input (moderate from 5%, high from 20%)."),
-        (1, 89, 5, "NOT input-bound: 1.0% of the step time goes to input (moderate from 5%, high from 20%)."),
+        (64, 36, 5, "input takes HIGHLY input-bound: 64.0% of step time (thresholds: 5% moderate, 20% high)."),
+        (7, 93, 5, "input takes MODERATELY input-bound: 7.0% of step time (thresholds: 5% moderate, 20% high)."),
+        (1, 99, 5, "input takes NOT input-bound: 1.0% of step time (thresholds: 5% moderate, 20% high)."),
+        (1, 89, 5, "input takes NOT input-bound: 1.0% of step time (thresholds: 5% moderate, 20% high)."),
         (
             2.5,
             89,
             2,
-            "POSSIBLY input-bound: 1.0% of the step time goes to input (moderate from 5%, high from 20%), but "
-            "10.0% is in 'All others' (moderate from 3%, high from 15%): Python work or I/O?",
+            "input takes POSSIBLY input-bound: 1.0% of step time (5% moderate, 20% high), but "
+            "All others takes 10.0% (thresholds: 3% moderate, 15% high): Python work or I/O?",
         ),
     ],
 )
@@ -52,7 +52,7 @@ def test_the_verdict_is_one_sentence_with_its_number(
 
 def test_without_steps_the_verdict_says_why_and_what_to_do(tmp_path: Path) -> None:
     unknown = verdict(tmp_path, host(event("A:A", 0, 5)))
-    assert unknown.text.startswith("Cannot tell whether the job is input-bound: no step time was measured")
+    assert unknown.text.startswith("Cannot tell whether the job is input-bound: the step time is unknown")
     assert "--step-marker" in unknown.action
 
 
@@ -81,11 +81,11 @@ def test_one_step_has_no_deviation_anywhere(tmp_path: Path) -> None:
     one = results_of(steps_of(tmp_path, 1), sections=["overview"])
     section = build(one)
     facts = {fact.key: fact.note for fact in section.facts}
-    assert (facts["average_step_time"], facts["steps"]) == ("", "of 1 train step")
+    assert (facts["average_step_time"], facts["steps"]) == ("", "of 1 training step")
     assert section.tables[0].data["standard_deviation_ms"] == [None] * 9
     assert report_summary(one)["step_time_ms"]["standard_deviation"] is None
     several = {fact.key: fact.note for fact in build(results_of(steps_of(tmp_path, 3), sections=["overview"])).facts}
-    assert (several["average_step_time"], several["steps"]) == ("± 0.000 ms over steps", "of 3 train steps")
+    assert (several["average_step_time"], several["steps"]) == ("± 0.000 ms over steps", "of 3 training steps")
 
 
 def gpu(*copies: Event) -> Plane:
@@ -111,8 +111,8 @@ def test_the_verdict_on_several_hosts_has_the_shares_of_one(tmp_path: Path) -> N
     a, b = trace_of(tmp_path, job(0, 100)), trace_of(tmp_path, job(7.5, 90, fetching=2))
     results = results_of(a, b, sections=["overview"])
     assert verdict_of(results).text == (
-        "POSSIBLY input-bound: 3.0% of the step time goes to input on host host (moderate from 5%, high from 20%), but "
-        "7.0% is in 'All others' (moderate from 3%, high from 15%): Python work or I/O?"
+        "input takes POSSIBLY input-bound: 3.0% of step time on host host (5% moderate, 20% high), but "
+        "All others takes 7.0% (thresholds: 3% moderate, 15% high): Python work or I/O?"
     )
     section = build(results)
     assert section.facts[0].note.startswith("average over hosts")

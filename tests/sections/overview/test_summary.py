@@ -169,10 +169,10 @@ def summary_of(tmp_path: Path) -> Summary:
 
 def test_parts_of_the_step(tmp_path: Path) -> None:
     summary = summary_of(tmp_path)
-    assert (str(step_time(summary)), step_time(summary).of) == ("0.100 ms", "train step")
+    assert (str(step_time(summary)), step_time(summary).of) == ("0.100 ms", "training step")
     share, time = share_of_step(summary, "input_wait", "a"), time_in_step(summary, "input_wait", "a")
-    assert (share.key, str(share), share.of) == ("input_wait", "30.0%", "train step on a")
-    assert (time.key, str(time), time.of) == ("input_wait", "0.030 ms", "train step on a")
+    assert (share.key, str(share), share.of) == ("input_wait", "30.0%", "training step on a")
+    assert (time.key, str(time), time.of) == ("input_wait", "0.030 ms", "training step on a")
 
 
 def test_what_the_trace_cannot_show_is_unknown_not_0(tmp_path: Path) -> None:

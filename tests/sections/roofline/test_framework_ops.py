@@ -108,7 +108,7 @@ def test_what_shapes_do_not_tell_is_counted(tmp_path: Path) -> None:
     assert results["roofline"].untold_percent == {"RandomUniform": pytest.approx(75)}
     assert results["roofline"].judged_percent == pytest.approx(25)
     section = build(results)
-    assert section.notes == ("Shapes of inputs do not tell the work of RandomUniform 75.0%: shares of device time.",)
+    assert section.notes == ("Input shapes do not determine the work of RandomUniform 75.0% (shares of device time).",)
     assert section.tables[0].data["shapes"] == ["(half[10000000])"]
 
 

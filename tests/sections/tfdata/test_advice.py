@@ -40,7 +40,7 @@ from tfperf.sections.tfdata.pipeline import Pipeline
 
 def test_findings_are_the_changes_in_their_order(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *waiting_job("Map", op="DecodeJpeg"))
-    advice, actions = [*pipeline_advice(tfdata, "train step")], actions_of(tfdata)
+    advice, actions = [*pipeline_advice(tfdata, "training step")], actions_of(tfdata)
     assert [finding.code for finding in advice] == [action.code for action in actions]
     assert [finding.action for finding in advice] == [action.text for action in actions]
     assert advice[0].text == f"{actions[0].why} {actions[0].gain}"
@@ -49,13 +49,13 @@ def test_findings_are_the_changes_in_their_order(tmp_path: Path) -> None:
 def test_they_are_problems_where_steps_wait_long(tmp_path: Path) -> None:
     for busy_us, severity in ((60, "problem"), (12, "hint")):
         advice = pipeline_advice(
-            analyzed(tmp_path, *waiting_job("Map", busy_us=busy_us, op="DecodeJpeg")), "train step"
+            analyzed(tmp_path, *waiting_job("Map", busy_us=busy_us, op="DecodeJpeg")), "training step"
         )
         assert {finding.severity for finding in advice} == {severity}
 
 
 def test_without_a_pipeline_there_is_none(tmp_path: Path) -> None:
-    assert not [*pipeline_advice(analyzed(tmp_path, line("python", *steps())), "train step")]
+    assert not [*pipeline_advice(analyzed(tmp_path, line("python", *steps())), "training step")]
 
 
 # --- what to change, and where it leads: each estimate is that of its own change ---
@@ -123,7 +123,7 @@ def test_every_estimate_belongs_to_its_own_change(tmp_path: Path) -> None:
 def test_python_is_named(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *waiting_job("Map", op="EagerPyFunc"))
     assert "in a py_function, which holds Python's" in action_of(tfdata, "python_function").why
-    assert "one call of a py_function after the other" in action_of(tfdata, "parallel_map").why
+    assert "calls of a py_function run one at a time" in action_of(tfdata, "parallel_map").why
 
 
 def test_the_gain_is_a_sentence(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_tiny_elements_are_better_made_in_batches(tmp_path: Path) -> None:
 def test_a_new_cache_is_profiled_when_it_is_full(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *waiting_job("BatchV2", "MemoryCache", "MemoryCacheImpl", "Map", op="DecodeJpeg"))
     first = actions_of(tfdata)[0]
-    assert (first.code, first.why) == ("warm_cache", "cache() is not full yet, as in a first epoch.")
+    assert (first.code, first.why) == ("warm_cache", "cache() is not yet filled, as in a first epoch.")
     assert first.text.startswith("profile from the second epoch on, when cache() is full")
     assert first.gain
     assert "cache" not in codes(tfdata)
@@ -267,7 +267,7 @@ def test_of_a_device_pipeline_the_generator_is_named_and_the_host_behind_it(tmp_
     assert blame is not None
     assert (blame.stage, blame.reason, blame.waited_ps, blame.share) == ("Generator", "host_pipeline", 98 * US, 0.98)
     assert "the pipeline on the host" in blame.text
-    assert actions_of(tfdata) == (), "what to change on the host is unknown; a prefetch is there"
+    assert actions_of(tfdata) == (), "suggested change on the host is unknown; a prefetch is there"
     (generator,) = [stage for stage in tfdata.pipelines[0].stages if stage.name == "Generator"]
     assert generator.work_ps == (1 + 4 + 1) * US, "it waits for the host the rest of the time"
 

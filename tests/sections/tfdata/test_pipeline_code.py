@@ -131,7 +131,7 @@ def test_a_full_cache_spares_a_fused_stage_its_function_only(tmp_path: Path) -> 
         ("BatchV2 TFRecord", "", ""),
         ("BatchV2 ParallelInterleaveV4 FlatMap TFRecord", "", ""),
         ("BatchV2 ParallelInterleaveV4 Map TFRecord", "Cast", ", if f gives the same result each time"),
-        ("BatchV2 FlatMap Generator", "PyFunc", ", if g ends and yields the same each time"),
+        ("BatchV2 FlatMap Generator", "PyFunc", ", if g ends and yields the same elements each time"),
     ],
 )
 def test_a_cache_has_its_condition(path: str, op: str, condition: str, tmp_path: Path) -> None:

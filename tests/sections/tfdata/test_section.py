@@ -42,7 +42,7 @@ def test_a_slow_pipeline_is_a_problem_and_its_stages_are_named(tmp_path: Path) -
     assert (verdict.code, verdict.severity) == ("tfdata_slow", "problem")
     assert verdict.text == (
         "The pipeline is too slow: steps wait 0.060 ms of 0.100 ms (60.0%) for it. "
-        "Map is what they wait for, and what limits the pipeline."
+        "Map is both the blocking and the limiting stage."
     )
     assert section_of(tmp_path, *waiting_job("Map", busy_us=12)).findings[0].severity == "hint"
 
@@ -68,7 +68,9 @@ def test_evaluation_has_a_verdict_and_changes_of_its_own(tmp_path: Path) -> None
 
 def test_a_stage_that_only_waits_is_named_with_what_it_waits_for(tmp_path: Path) -> None:
     verdict = section_of(tmp_path, *waiting_job("DataServiceV4")).findings[0]
-    assert verdict.text.endswith("They wait for DataServiceV4, which waits for the workers of the data service.")
+    assert verdict.text.endswith(
+        "The blocking stage is DataServiceV4, which waits for the workers of the data service."
+    )
 
 
 def test_of_several_hosts_people_see_the_stages_of_the_one_that_waits_longest(tmp_path: Path) -> None:
@@ -78,8 +80,8 @@ def test_of_several_hosts_people_see_the_stages_of_the_one_that_waits_longest(tm
     stages = seen(section, BY_NAME).tables[0]
     assert set(stages.data["host"]) == {"slow"}
     assert stages.note == (
-        "! is waited for most, * limits the pipeline most. "
-        "Text and Markdown show slow, one of 2 hosts; JSON, CSV and HTML show all."
+        "! blocking stage (waited for most), * limiting stage (caps the throughput). "
+        "Text and Markdown show only slow, one of 2 hosts; JSON, CSV and HTML show all hosts."
     )
     assert set(section.tables[0].data["host"]) == {"idle", "slow"}
 
@@ -87,15 +89,15 @@ def test_of_several_hosts_people_see_the_stages_of_the_one_that_waits_longest(tm
 def test_the_checklist_answers_four_questions(tmp_path: Path) -> None:
     facts = section_of(tmp_path, *waiting_job("Map", op="DecodeJpeg")).facts
     assert [(fact.title, fact.value, fact.note) for fact in facts] == [
-        ("1 Delivers fast enough", False, "5 of 5 calls take longer than 50 us; mean 0.060, p95 0.060 ms"),
+        ("1 Fast enough", False, "5 of 5 calls take longer than 50 us; mean 0.060, p95 0.060 ms"),
         ("2 Prefetch at the end", False, "the step and the pipeline take turns"),
         (
             "3 Host CPU busy",
             pytest.approx(100 * 300 / (2 * 460)),
-            "by the pipeline: 0.7 threads work at a time on 2 cores; its own pool has 2",
+            "by the pipeline: 0.7 threads work at the same time on 2 cores; its own pool has 2",
         ),
-        ("4 Stage that limits", "Map", "an element takes 0.060 ms in the step's own thread"),
-        ("  Stage waited for", "Map", "100.0% of the time that anyone waits for the pipeline"),
+        ("4 Limiting stage", "Map", "an element takes 0.060 ms in the step's own thread"),
+        ("  Blocking stage", "Map", "100.0% of the time spent waiting for the pipeline"),
     ]
 
 
@@ -111,7 +113,7 @@ def test_a_pipeline_that_is_fast_enough_needs_no_advice(tmp_path: Path) -> None:
 def test_without_steps_nobody_can_say_whether_it_is_too_slow(tmp_path: Path) -> None:
     section = section_of(tmp_path, line("a", call("Root", 0, 60, 1), call("Root::Map", 0, 60, 2, 1)))
     assert codes(section)[0] == "tfdata_no_steps"
-    assert section.findings[0].text.endswith("Whether steps wait for it is unknown: no step counts in this trace.")
+    assert section.findings[0].text.endswith("Whether steps wait for it is unknown: the profile has no averaged steps.")
     assert section.facts[0].value is None
 
 
@@ -122,7 +124,7 @@ def test_steps_without_a_call_of_the_pipeline_cannot_tell_either(tmp_path: Path)
     (verdict,) = section.findings
     assert (verdict.code, verdict.severity) == ("tfdata_no_calls", "info")
     assert verdict.text == (
-        "1 of 1 calls of the pipeline take longer than 50 us (mean 0.060 ms). Whether other steps wait for it is "
+        "1 of 1 pipeline calls take longer than 50 us (mean 0.060 ms). Whether other steps wait for it is "
         "unknown: no call of it starts in the averaged step (1 before)."
     )
 
@@ -259,7 +261,7 @@ def test_what_if_holds_what_promises_a_gain(tmp_path: Path) -> None:
     data = WHAT_IF.data(results(tmp_path))
     assert data is not None
     assert list(data["what"]) == [
-        "input for free (the floor)",
+        "no input work (lower bound)",
         "cache() after map()",
         "parallel calls in map()",
         "prefetch() at the end",

@@ -303,7 +303,7 @@ def test_making_an_iterator_is_not_the_work_of_the_stage_that_does_so(tmp_path: 
     assert outlook.pipeline.unattributed_ps == 5 * 50e6
     low, high = with_noise(90, 90)
     assert us(outlook.free) == pytest.approx((low, high))
-    assert "; iterators are made as today" in outlook.free.assumption
+    assert "; iterators are created as now" in outlook.free.assumption
 
 
 def load(pipeline_ms: float, consumer_ms: float = 60) -> Load:
@@ -561,7 +561,7 @@ def test_a_cache_that_is_not_full_will_spare_what_is_before_it(tmp_path: Path) -
     assert filling["warm_cache"].stage == 3, "the part of it that asks the map"
     assert filling["warm_cache"].best == filling["warm_cache"].worst
     assert filling["warm_cache"].best.inline_ms == pytest.approx(0.0)
-    assert "warm_cache" not in changes_of(full), "nothing is asked for what it holds"
+    assert "warm_cache" not in changes_of(full), "nothing is asked for meaning of the column"
 
 
 @pytest.mark.parametrize("op", ["RandomUniform", "random_flip_left_right/then/_0/ReverseV2:ReverseV2"])

@@ -56,7 +56,7 @@ def test_the_median_and_the_slowest_step_are_drawn(tmp_path: Path) -> None:
 
 def test_the_step_that_is_asked_for(tmp_path: Path) -> None:
     logdir = logdir_of(tmp_path, a=steps_of())
-    for step, expected in ((1, "1, as asked for"), ("slowest", "3, the slowest"), ("median", "1, the median")):
+    for step, expected in ((1, "1, as requested"), ("slowest", "3, the slowest"), ("median", "1, the median")):
         analysis = tfperf.load(logdir, sections=("timeline",), step=step)  # type: ignore[arg-type]
         (picture,) = analysis["timeline"].pictures
         assert expected in picture.title
@@ -93,7 +93,7 @@ def test_no_step_of_very_many_hosts_is_drawn(tmp_path: Path, monkeypatch: pytest
         (tmp_path / f"w-{number}.xplane.pb").write_bytes(steps_of())
     monkeypatch.setattr("tfperf.sections.timeline.analysis.draw_step", None)
     (section,) = tfperf.load(tmp_path, sections=("timeline",), jobs=1).report(("timeline",)).sections
-    assert section.notes == ("No step is drawn: there are too many hosts: --host NAME draws the steps of one.",)
+    assert section.notes == ("No step is drawn: the profile has too many hosts; select one with --host NAME.",)
 
 
 def test_of_several_hosts_the_late_one_comes_first(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_a_fetch_leads_to_the_thread_that_made_its_element(tmp_path: Path) -> No
     inner = [iterator_call("Prefetch::Map", start + 5, 60, 8, 7) for start in (0, 900, 2001, 2900)]
     threads = line("python", *STEPS, *fetches, *calls, id=1), line("tf_data_prefetch", *late, *inner, id=2)
     (picture,) = pictures_of(tmp_path, plane("/host:CPU", *threads), step=2)
-    assert linked(picture) == [("gets the element of", "IteratorGetNextOp::DoCompute", "PrefetchProduce")]
+    assert linked(picture) == [("receives the element of", "IteratorGetNextOp::DoCompute", "PrefetchProduce")]
     assert picture.links.to_ns.tolist() == [1 * US]
 
 

@@ -63,13 +63,13 @@ def test_the_busiest_of_hundreds_of_threads_are_drawn(tmp_path: Path) -> None:
     assert len(group.lanes) == MOST_LANES
     assert [lane.title for lane in group.lanes[:2]] == ["python", "pool/299"]
     assert group.omitted == 301 - MOST_LANES
-    assert picture.remarks == (f"277 lanes are not drawn: the {MOST_LANES} busiest of each group are.",)
+    assert picture.remarks == (f"277 lanes are not drawn: only the {MOST_LANES} busiest of each group are.",)
 
 
 def test_what_lies_too_deep_is_counted(tmp_path: Path) -> None:
     deep = [event(f"f{n}", 2000 + n, 900 - 2 * n) for n in range(10)]
     (picture,) = pictures_of(tmp_path, host(*STEPS, *deep), step=2)
-    assert picture.remarks == ("5 events not drawn: they lie too deep inside others.",)
+    assert picture.remarks == ("5 events not drawn: too deeply nested.",)
 
 
 # --- which role each thread has ---

@@ -128,14 +128,11 @@ def test_instructions_beyond_the_first_are_one_of_which_nothing_else_is_known(tm
     short = shorten(xla, 1)
     assert [(op.op, op.runs, op.time_ps, op.work) for op in short.ops] == [
         ("add", 1, 35 * US, None),
-        ("(other instructions)", 2, 30 * US, None),
+        ("(other HLO ops)", 2, 30 * US, None),
     ]
     assert (short.modules, short.whole_ps) == (xla.modules, xla.whole_ps)
     both = combine([short, short])
-    assert [(op.op, op.runs, op.time_ps) for op in both.ops] == [
-        ("add", 2, 70 * US),
-        ("(other instructions)", 4, 60 * US),
-    ]
+    assert [(op.op, op.runs, op.time_ps) for op in both.ops] == [("add", 2, 70 * US), ("(other HLO ops)", 4, 60 * US)]
 
 
 def test_programs_beyond_the_first_are_one_that_is_lost_if_one_of_them_is(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def test_columns_tell_programs_apart_where_there_are_several(tmp_path: Path) -> 
 def test_estimates_and_missing_programs_are_told(tmp_path: Path) -> None:
     section = section_of(tmp_path, (7, "f"))
     assert any("Runs of 1 instruction are an estimate" in note for note in section.notes)
-    assert any("does not hold 1 program" in note for note in section.notes)
+    assert any("is not 1 program" in note for note in section.notes)
     assert {fact.key: fact.value for fact in section.facts} == {"hlo_modules": 1, "xla_percent": 100}
 
 

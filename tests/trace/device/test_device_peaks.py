@@ -71,7 +71,7 @@ def test_another_gpu_has_cores_times_clock_and_the_bandwidth_that_its_driver_sta
     assert peaks.memory_gb_per_second == pytest.approx(448.1)
     assert peaks.model == ""
     assert peaks.compute_source == "cores x clock x operations per clock"
-    assert peaks.memory_source == "the driver, as the trace has it"
+    assert peaks.memory_source == "the driver, as recorded in the profile"
 
 
 def test_cores_times_clock_agree_with_the_datasheets() -> None:

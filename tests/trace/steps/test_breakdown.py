@@ -240,7 +240,7 @@ def test_hosts_are_averaged_step_by_step(tmp_path: Path) -> None:
 
     breakdown = steps_breakdown.combine([one(0, 10), one(1, 30)])
     assert breakdown.steps.numbers.tolist() == [1, 2, 3]
-    assert breakdown.steps.notes == ("hosts have up to 4 steps; only the 3 that all of them have are combined",)
+    assert breakdown.steps.notes == ("hosts have up to 4 steps; only the 3 that all hosts have are combined",)
     assert (breakdown.time_ps["input"] / US).tolist() == [20, 20, 20]
 
 

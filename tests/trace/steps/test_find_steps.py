@@ -45,7 +45,7 @@ def test_markers_become_windows_from_start_to_start(tmp_path: Path) -> None:
     [
         ([event("train", 0, 80, step_num=7)], "the program marked 1 step (train)"),
         ([event("f", 0, 9, group_id=3, step_name="3")], "the profiler stored 1 step in the file"),
-        ([call("f", 0, 9)], "calls do not repeat regularly, no fetch from tf.data is visible: 1 step of f"),
+        ([call("f", 0, 9)], "calls do not repeat regularly, without visible tf.data fetches: 1 step of f"),
         ([call("f", 0, 9), fetch(1, 1), fetch(3, 1)], "1 call of f, 2 batches"),
         ([call("f", 0, 99), *(fetch(9 * n, 1) for n in range(9))], "9 fetches inside 1 call of f"),
     ],
@@ -75,7 +75,7 @@ def test_calls_outside_the_markers_are_partial_steps(tmp_path: Path) -> None:
     marks = [event("train", 100 * n + 5, 90, step_num=n) for n in range(1, 4)]
     steps = find_steps(trace_of(tmp_path, host(*sorted(calls + marks, key=lambda e: e.start_us))))
     assert steps.flags == (PARTIAL, "", "", "", PARTIAL)
-    assert steps.explanation == "the program marked 3 steps (train), and the capture cut off 2 more"
+    assert steps.explanation == "the program marked 3 steps (train), and 2 more cut off by the capture"
     assert steps.numbers.tolist() == [0, 1, 2, 3, 4]
     assert steps.averaged.tolist() == [False, True, True, True, False]
 
@@ -412,7 +412,7 @@ def test_loops_of_two_threads_are_not_one_series(tmp_path: Path) -> None:
     assert durations(steps)[:-1] == [100] * 7
     assert steps.other_loops == (
         "Another thread runs a loop of its own at the same time (train_b: 11 times, median 0.06 ms). Steps and rates "
-        "do not include it; --step-marker 'train_b' analyzes it instead.",
+        "do not include it; use --step-marker 'train_b' to analyze it instead.",
     )
     assert durations(find_steps(trace, "train_b"))[:-1] == [70] * 10
 
@@ -465,7 +465,7 @@ def test_a_loop_of_eager_ops_has_an_iteration_per_turn(tmp_path: Path) -> None:
     steps = find_steps(trace_of(tmp_path, host(*eager_loop("abcde", "abcde", "abcdex", "abcde"))))
     assert (steps.source, steps.confidence, set(steps.kinds)) == ("eager ops", "low", {"iteration"})
     assert (starts(steps), durations(steps)) == ([0, 100, 200, 300], [100, 100, 100, 49])
-    assert steps.explanation.startswith("4 turns of a sequence of 5 ops that Python runs one by one (a, b, c, ...)")
+    assert steps.explanation.startswith("4 turns of a sequence of 5 ops that run Pythone by one (a, b, c, ...)")
 
 
 def test_an_eager_loop_that_updates_weights_trains(tmp_path: Path) -> None:

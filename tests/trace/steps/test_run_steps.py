@@ -70,7 +70,7 @@ def test_runs_that_not_all_chips_have_are_no_steps(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, chip(*runs), chip(*runs[1:], number=1))
     steps = find_steps(trace)
     assert windows(steps) == [(100, 200), (200, 300), (300, 380)]
-    assert "1 step of 4 did not run on all TPU cores within the capture, and are left out." in steps.notes
+    assert "1 step of 4 did not run on all TPU cores within the capture and are omitted." in steps.notes
 
 
 def test_a_chip_that_runs_another_program_has_the_windows_of_the_steps(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_programs_that_take_turns_are_steps_and_those_that_compute_forward_are_e
     assert steps.kinds == ("train",) * 4 + ("eval",) * 2 + ("train",) * 4
     assert windows(steps)[:2] == [(0, 40), (40, 80)]
     assert windows(steps)[4] == (160, 180)
-    assert "runs of jit_grads, whose program computes gradients, in turns of 2 runs" in steps.explanation
+    assert "runs of jit_grads, whose program computes gradients, 2 runs per step" in steps.explanation
     assert steps.confidence == "high"
 
 

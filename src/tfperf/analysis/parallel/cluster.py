@@ -25,7 +25,7 @@ _POLL_S, _IDLE_S = 0.1, 3
 """Interval at which a task checks whether it is canceled, and seconds that a process waits for the next task."""
 _GROUPS_EACH = 32
 """Groups of small hosts per worker: enough to balance the load at the end."""
-_LOST = "the connection to the cluster at {} is lost: does its scheduler still run?"
+_LOST = "the connection to the cluster at {} was lost: check that its scheduler is running"
 
 
 @contextmanager
@@ -47,14 +47,15 @@ def connected(address: str) -> Iterator[Workers]:
         client = new_client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, asyncio.TimeoutError, ValueError) as error:
         raise TfperfError(
-            f"no scheduler of dask answers at {address}: does `dask scheduler` run there, and can it be reached?"
+            f"no dask scheduler responds at {address}: check that `dask scheduler` is running there and reachable"
         ) from error
     try:
         try:
             client.wait_for_workers(1, timeout=WORKERS_S)
         except (TimeoutError, asyncio.TimeoutError) as error:
-            start = f"start some with `dask worker {address}`"
-            raise TfperfError(f"the cluster at {address} has no worker: {start}") from error
+            raise TfperfError(
+                f"the cluster at {address} has no workers: start one with `dask worker {address}`"
+            ) from error
         except OSError as error:
             raise TfperfError(_LOST.format(address)) from error
         executor: Any = client.get_executor(pure=False)
@@ -90,16 +91,16 @@ class _Pulse:
         try:
             workers = self._client.sync(self._client.scheduler.identity, callback_timeout=ANSWER_S)["workers"]
         except (TimeoutError, asyncio.TimeoutError) as error:
-            silent = f"the scheduler of dask at {self._address} has not answered for {ANSWER_S} s"
-            raise TfperfError(f"{silent}: is it stopped, or its machine overloaded?") from error
+            silent = f"the dask scheduler at {self._address} has not responded for {ANSWER_S} s"
+            raise TfperfError(f"{silent}: check whether it stopped or its machine is overloaded") from error
         except OSError as error:
             raise TfperfError(_LOST.format(self._address)) from error
         self._asked_s = time.monotonic()
         if workers:
             self._had_worker_s = self._asked_s
         elif self._asked_s - self._had_worker_s > WORKERS_S:
-            alone = f"the cluster at {self._address} has had no worker for {WORKERS_S} s"
-            raise TfperfError(f"{alone}: did the last one die? start some with `dask worker {self._address}`")
+            alone = f"the cluster at {self._address} has had no workers for {WORKERS_S} s"
+            raise TfperfError(f"{alone}: start some with `dask worker {self._address}`")
 
 
 def attempt_on_cluster(version: str, analyze: Analyze, files: Sequence[Work]) -> list[HostOutcome]:
@@ -111,7 +112,7 @@ def attempt_on_cluster(version: str, analyze: Analyze, files: Sequence[Work]) ->
     from distributed import get_worker
 
     if version != __version__:
-        raise TfperfError(f"the cluster has tfperf {__version__}, this machine {version}: install the same on both")
+        raise TfperfError(f"the cluster has tfperf {__version__}, this machine {version}: install one version on both")
     worker: Any = get_worker()
     key, process, is_done = worker.get_current_task(), _BESIDE.take(), Event()
 

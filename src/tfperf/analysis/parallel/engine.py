@@ -55,9 +55,9 @@ class Engine(Struct, frozen=True):
         Raises TfperfError if two of the places are given, or no workers are available.
         """
         if sum(each is not None for each in (self.jobs, self.cluster, self.executor)) > 1:
-            raise TfperfError("jobs, cluster and executor each say where hosts are analyzed: give one of them")
+            raise TfperfError("jobs, cluster and executor are mutually exclusive: pass only one of them")
         if self.jobs is not None and self.jobs < 1:
-            raise TfperfError(f"jobs is {self.jobs}: it counts processes, so give 1 or more")
+            raise TfperfError(f"jobs is {self.jobs}, but must be at least 1 (number of processes)")
         jobs = jobs_for(files, self.jobs)
         if jobs == 1 and self.executor is None and self.cluster is None:
             yield None
@@ -113,7 +113,7 @@ def analyzed_hosts(
             if len(errors) == 1:
                 raise errors[0]
             others = counted(len(errors) - 1, "other host")
-            raise TraceFormatError(f"{errors[0]}; nor can the {others} of run {run.name} be read")
+            raise TraceFormatError(f"{errors[0]}; the {others} of run {run.name} are unreadable too")
         results = tuple(outcome.value for outcome in outcomes if outcome.error is None)
         parts = {} if workers is None or len(results) <= MANY_HOSTS else _combined_on(workers, results)
     missing = tuple(

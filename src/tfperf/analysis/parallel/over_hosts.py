@@ -72,7 +72,7 @@ class _Spread:
 
     def _take(self, future: Future[list[HostOutcome]], group: Sequence[int]) -> None:
         if future.cancelled():
-            raise TfperfError("somebody cancelled the work of the executor: try again, or without it")
+            raise TfperfError("the tasks of the executor were cancelled: try again, or without an executor")
         error = future.exception()
         if error is None:
             self.keep(dict(zip(group, future.result(), strict=True)))

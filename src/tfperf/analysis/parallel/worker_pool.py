@@ -186,10 +186,10 @@ def _death(exit_code: int) -> str:
     name = signal.Signals(-exit_code).name if -exit_code in {*signal.Signals} else str(-exit_code)
     short = ""
     if name == "SIGKILL":
-        short = " (is there enough memory? fewer --jobs take less)"
+        short = " (possibly out of memory; use fewer --jobs)"
     elif name != "SIGTERM" and address_space() < math.inf:
         # Libraries end the process in different ways when an allocation fails.
-        short = f": not enough memory, `ulimit -v` lets a process take {format_bytes(address_space())}"
+        short = f": out of memory, `ulimit -v` limits a process to {format_bytes(address_space())}"
     if exit_code >= 0:
         return f"its worker process ended with exit code {exit_code}{short}"
     return f"its worker process was killed by {name}{short}"

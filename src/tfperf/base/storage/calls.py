@@ -86,14 +86,14 @@ def writing_failed(path: RemotePath, error: BaseException) -> OutputError:
 
 def changed(path: RemotePath) -> TraceFormatError:
     """Return the error for a file that changed while it was read."""
-    return TraceFormatError(f"{path} changed while it was read; try again when it is written completely")
+    return TraceFormatError(f"{path} changed while being read; try again once it is complete")
 
 
 def _advice(path: RemotePath, kind: Kind, error: BaseException) -> str:
     scheme = path.scheme
     public = f"; if the {scheme.place} is public, pass --anonymous" if scheme.anonymous and not path.anonymous else ""
     if path.anonymous and kind in ("forbidden", "missing"):
-        return f"the {scheme.place} is not public; omit --anonymous, and {scheme.identify}"
+        return f"the {scheme.place} is not public; omit --anonymous and {scheme.identify}"
     if kind == "forbidden":
         return f"permission denied; {scheme.identify}{public}" if scheme.identify else "permission denied"
     if kind == "nobody":
@@ -102,9 +102,9 @@ def _advice(path: RemotePath, kind: Kind, error: BaseException) -> str:
         return f"the {scheme.place} does not exist; check the address"
     if kind == "unreachable":
         at = f" at {without_secrets(path.endpoint_url)}" if path.endpoint_url else ""
-        return f"no connection to the server{at}; check the address, the network and its proxy"
+        return f"cannot connect to the server{at}; check the address, the network and its proxy"
     if kind == "busy":
-        return f"the server is busy or the connection broke, again and again ({_reason(error)}); try again later"
+        return f"the server is busy or the connection keeps dropping ({_reason(error)}); try again later"
     return "; ".join(filter(None, (_reason(error), scheme.setup)))
 
 
@@ -133,7 +133,7 @@ def file_system(path: RemotePath) -> Any:
         options = client_options(scheme)
     except ImportError as error:
         name = path.url.partition(":")[0]
-        needs = f"{name}:// needs a package that is not installed ({error.name or error})"
+        needs = f"{name}:// requires a package that is not installed ({error.name or error})"
         raise TfperfError(f"{needs}: pip install 'tfperf[{scheme.extra}]'") from error
     if path.anonymous:
         options |= scheme.anonymous

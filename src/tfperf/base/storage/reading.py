@@ -127,8 +127,8 @@ def download(path: RemotePath) -> BinaryIO:
                 raise changed(path)
     except OSError as error:
         target.close()
-        reason = f"cannot keep {path} while it is read: {error.strerror or error}"
-        raise TraceFormatError(f"{reason}; set TMPDIR to a folder with more room") from error
+        reason = f"cannot store a temporary copy of {path}: {error.strerror or error}"
+        raise TraceFormatError(f"{reason}; set TMPDIR to a folder with more free space") from error
     except BaseException:
         target.close()
         raise

@@ -55,16 +55,16 @@ class RemotePath(Struct, frozen=True):
         address = _ADDRESS.fullmatch(self.url)
         if not address or address[1].lower() not in SCHEMES:
             known = ", ".join(f"{name}://" for name in SCHEMES)
-            raise TfperfError(f"{without_secrets(self.url)} is not an address that tfperf reads; it reads {known}")
+            raise TfperfError(f"{without_secrets(self.url)} is not a supported address; use {known}")
         name, rest = address[1].lower(), address[2]
         force_setattr(self, "url", f"{name}://{rest}" if "?" in rest else f"{name}://{rest.rstrip('/')}")
         scheme = self.scheme
         if not rest.strip("/") and scheme.protocol != "memory":
-            raise TfperfError(f"{name}:// names no {scheme.place}: write {name}://{scheme.place.upper()}/LOGDIR")
+            raise TfperfError(f"{name}:// has no {scheme.place}: use {name}://{scheme.place.upper()}/LOGDIR")
         if not scheme.is_public and str(self) != self.url:
-            raise TfperfError(f"{self} has a password in it, which is not used: {scheme.identify}")
+            raise TfperfError(f"{self} includes a password, which is ignored: {scheme.identify}")
         if self.endpoint_url and not scheme.endpoint:
-            raise TfperfError(f"{name}:// has no other endpoints: omit the endpoint URL, or read s3:// or gs://")
+            raise TfperfError(f"{name}:// does not support an endpoint URL: omit it, or use s3:// or gs://")
 
     @property
     def scheme(self) -> Scheme:
@@ -197,14 +197,14 @@ _HDFS = Scheme(
     extra="hdfs",
     place="file system",
     identify="run kinit, or set HADOOP_USER_NAME",
-    setup="it needs Java and Hadoop: set JAVA_HOME, HADOOP_HOME and CLASSPATH (hadoop classpath --glob)",
+    setup="it requires Java and Hadoop: set JAVA_HOME, HADOOP_HOME and CLASSPATH (hadoop classpath --glob)",
     needs_folders=True,
 )
 _HTTP = Scheme(
     protocol="http",
     extra="http",
     place="server",
-    identify="give an address that is signed, or put the login into ~/.netrc",
+    identify="use a signed address, or add the login to ~/.netrc",
     is_writable=False,
     is_public=True,
 )

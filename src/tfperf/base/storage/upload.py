@@ -43,9 +43,7 @@ def _files_beside(path: RemotePath) -> set[str]:
 def refuse_unwritable(path: RemotePath) -> None:
     """Raise OutputError for an address of a read-only kind."""
     if not path.scheme.is_writable:
-        raise OutputError(
-            f"cannot write {path}: files of a web server can only be read; name a file, or s3:// or gs://"
-        )
+        raise OutputError(f"cannot write {path}: web servers are read-only; use a local file, s3:// or gs://")
 
 
 @contextlib.contextmanager

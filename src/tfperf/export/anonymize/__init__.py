@@ -46,8 +46,8 @@ class Copied(Struct, frozen=True):
         """Return the user's notes on the copy."""
         folder = self.files[0].parent
         return [
-            f"wrote {counted(len(self.files), 'host')} to {folder}, {counted(self.replaced, 'word')} of names replaced",
-            "look at it before you send it: numbers, times and sizes are the original's",
+            f"wrote {counted(len(self.files), 'host')} to {folder}; replaced {counted(self.replaced, 'word')} in names",
+            "check it before you share it: numbers, times and sizes are unchanged",
         ]
 
 
@@ -90,13 +90,13 @@ def _hosts(run: Run) -> Iterator[tuple[str, HostFile]]:
 def _refuse(targets: list[Path], run: Run, *, force: bool) -> None:
     sources = {file.path.resolve() for file in run.files}
     if any(target.resolve() in sources for target in targets):
-        raise OutputError(f"{targets[0].parent} holds the profile itself; name another folder")
+        raise OutputError(f"{targets[0].parent} is the folder of the profile itself; choose another folder")
     folder = targets[0].parent
     others = sorted(set(folder.glob(f"*{SUFFIX}")) - (set(targets) if force else set()))
     if others and force:
-        raise OutputError(f"{others[0]} is a host of another profile; name another folder")
+        raise OutputError(f"{others[0]} is a host of another profile; choose another folder")
     if others:
-        raise OutputError(f"{others[0]} exists; name another folder, or pass --force to replace it")
+        raise OutputError(f"{others[0]} exists; choose another folder, or pass --force to replace it")
 
 
 Rename = Callable[[str], str]

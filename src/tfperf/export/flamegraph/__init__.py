@@ -34,11 +34,11 @@ class Question(Struct, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise QuestionError for an invalid combination."""
         if self.by == "python" and self.on == "device":
-            raise QuestionError("--by python is about host threads: omit --on device")
+            raise QuestionError("--by python applies only to host threads: omit --on device")
         if self.by == "python" and self.value not in ("self-time", "calls"):
-            raise QuestionError(f"functions of Python have no {self.value}: use --value self-time or --value calls")
+            raise QuestionError(f"Python functions have no {self.value}: use --value self-time or --value calls")
         if self.by == "python" and self.merge_layers:
-            raise QuestionError("--merge-layers is about ops: omit it, or use --by scope, layer or function")
+            raise QuestionError("--merge-layers applies only to ops: omit it, or use --by scope, layer or function")
 
     @property
     def sections(self) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 _VALUES = {
     "self-time": "Self time",
     "calls": "Calls",
-    "bytes": "Bytes that are read and written, an upper bound",
+    "bytes": "Bytes read and written (upper bound)",
     "flops": "Operations",
 }
 
@@ -68,12 +68,10 @@ def flame_graphs(results: Results, question: Question, other: Results | None = N
         before = others[side.place].stacks if side.place in others else {}
         if gone := sum(value for stack, value in before.items() if stack not in side.stacks):
             value = measure_text(gone / side.scale.divisor, side.scale.unit)
-            gaps.append(f"Not drawn: {value} of the run compared with, in {side.place} stacks that this run has not.")
+            gaps.append(f"Not drawn: {value} of the other run, in {side.place} stacks that this run does not have.")
     places = [side.place for side in sides]
-    gaps += [f"The run compared with has no {place} ops." for place in places if others and place not in others]
-    gaps += [
-        f"Not drawn: {place} ops, which only the run compared with has." for place in others if place not in places
-    ]
+    gaps += [f"The other run has no {place} ops." for place in places if others and place not in others]
+    gaps += [f"Not drawn: {place} ops, which only the other run has." for place in others if place not in places]
     return FlameGraphs(
         title=results.run.name,
         device_count=device_count,
@@ -101,10 +99,10 @@ def _flame(side: Side, other: Side | None, device_count: int, *, is_compared: bo
 def _meaning(question: Question) -> str:
     if question.by == "python":
         return (
-            f"{_VALUES[question.value]} of functions of Python, summed over threads; functions of a package that call "
-            "each other are one box of its name."
+            f"{_VALUES[question.value]} of Python functions, summed over threads; calls within a package are one box "
+            "with its name."
         )
-    merged = " Layers and replicas that repeat each other are one box: * stands for their numbers."
+    merged = " Repeated layers and replicas are one box: * replaces their numbers."
     return (
         f"{_VALUES[question.value]} of ops, summed over parallel threads, streams and devices."
         f"{merged if question.merge_layers else ''}"
@@ -115,12 +113,12 @@ def _over(runs: Sequence[Results], question: Question, *, per_step: bool) -> str
     """Return a note on the scope of the values, and for a comparison whether it makes the runs comparable."""
     counts = [step_count(run, question) for run in runs]
     if len(runs) == 1:
-        return f"The average of {counted(counts[0], 'step')} that count." if per_step else "The whole capture."
+        return f"The mean of {counted(counts[0], 'averaged step')}." if per_step else "The whole capture."
     before = runs[1].run.name
     if per_step:
-        return f"Compared with {before}: the average of {counts[0]:,} steps with that of {counts[1]:,}."
-    why = "as --per capture asks for" if question.per == "capture" else "since not both have steps that count"
-    return f"Compared with {before}: the whole captures, {why}, so a longer one has more."
+        return f"Compared with {before}: mean of {counts[0]:,} steps and mean of {counts[1]:,} steps."
+    why = "because of --per capture" if question.per == "capture" else "because not both runs have averaged steps"
+    return f"Compared with {before}: the whole captures, {why}, so a longer capture has larger values."
 
 
 def flame_text(graphs: FlameGraphs, form: FlameFormat) -> str:
@@ -148,7 +146,7 @@ def told(graphs: FlameGraphs) -> Iterator[str]:
         boxes = int((flame.tree.total > 0).sum())
         if flame.name == "device" and graphs.device_count > 1:
             mean = measure_text(int(flame.tree.total[0]) / graphs.device_count / flame.scale.divisor, flame.scale.unit)
-            value = f"{value} on {graphs.device_count} devices ({mean} each)"
+            value = f"{value} on {graphs.device_count} devices ({mean} per device)"
         parts.append(f"{flame.name} {value} in {counted(boxes, 'box', 'boxes')}")
     yield ", ".join(parts)
     yield from graphs.gaps
@@ -203,9 +201,9 @@ def work_sums(results: Results, place: Literal["host", "device"], amount: Amount
 
 Place = Literal["host", "device", "python"]
 _TITLES: Mapping[Place, str] = {"host": "Host", "device": "Device", "python": "Python"}
-_OF_OPS = {"self-time": "op time", "calls": "op calls", "bytes": "bytes of ops", "flops": "operations of ops"}
+_OF_OPS = {"self-time": "op time", "calls": "op calls", "bytes": "op bytes", "flops": "op operations"}
 _OF_PYTHON = {"self-time": "time", "calls": "calls"}
-_NAMES = {"scope": "name scope", "layer": "layer", "python": "stack of functions", "function": "function"}
+_NAMES = {"scope": "name scope", "layer": "layer", "python": "call stack", "function": "function"}
 _UNITS: Mapping[str, tuple[Unit, int]] = {
     "self-time": ("ms", 1_000_000_000),
     "calls": ("count", 1_000_000),
@@ -237,7 +235,7 @@ def step_count(results: Results, question: Question) -> int:
 def answer(results: Results, question: Question, *, per_step: bool) -> tuple[Side, ...]:
     """Return a part for each place with values. Raises TfperfError if there are none."""
     if per_step and not step_count(results, question):
-        raise TfperfError(f"no step counts, so nothing can be averaged over steps: {_TRY}, or --step-marker")
+        raise TfperfError(f"no averaged steps: {_TRY}, or --step-marker")
     if question.by == "python":
         return (_python_side(results["python_stacks"], question, per_step=per_step),)
     if question.value in ("bytes", "flops"):
@@ -252,13 +250,13 @@ def answer(results: Results, question: Question, *, per_step: bool) -> tuple[Sid
 
 def _nothing(results: Results, question: Question) -> str:
     if question.on == "device" and not results.has_device:
-        return "no device recorded anything in this profile, so there is no flame graph of devices: try --on host"
+        return "the profile has no device events, so the device flame graph is not available: try --on host"
     if question.value in ("bytes", "flops"):
         return (
-            f"no op of this profile has known {question.value}, which takes programs of XLA or shapes of inputs: try "
+            f"the profile has no ops with known {question.value}, which require XLA programs or input shapes: try "
             "--value self-time"
         )
-    return "the profile has no ops where they were looked for: try --on all, or tfperf analyze for what it holds"
+    return "the profile has no ops there: try --on all, or tfperf analyze to see its contents"
 
 
 def _side(place: Place, question: Question, stacks: Mapping[Stack, int], gaps: tuple[str, ...] = ()) -> Side:
@@ -297,7 +295,7 @@ def _op_sides(sums: OpSums, question: Question, *, per_step: bool) -> Iterator[S
         if uncounted := {key.op for key, each in sums_of.items() if each.counts_kernels}:
             every = len({key.op for key in sums_of})
             of = f"{len(uncounted):,} of {every:,} ops"
-            gaps.append(f"Of {of} the trace does not show runs: their kernels and copies count.")
+            gaps.append(f"The profile does not show runs of {of}: their kernels and copies are counted instead.")
         yield _side(place, question, _stacked(values, question), tuple(gaps))
 
 
@@ -321,7 +319,7 @@ def _work_sides(results: Results, question: Question, *, per_step: bool) -> Iter
         work = work_sums(results, place, "flops" if question.value == "flops" else "bytes")
         if steps and work.rows and not work.knows_steps:
             raise TfperfError(
-                f"{question.value} of what XLA compiled for the host are known of the whole capture only: {_TRY}"
+                f"{question.value} of XLA programs on the host are known only for the whole capture: {_TRY}"
             )
         values: dict[OpOfFunction, int] = {}
         for row in work.rows:
@@ -334,9 +332,7 @@ def _unknown_work(work: WorkSum, question: Question, place: str) -> tuple[str, .
     if work.known_percent is None or work.known_percent >= 100.0:
         return ()
     share = format_percent(work.known_percent)
-    return (
-        f"The {question.value} are those of ops with {share}% of the time of the {place}; of others, none are known.",
-    )
+    return (f"The {question.value} cover ops with {share}% of {place} time; they are unknown for the other ops.",)
 
 
 # --- Python ---
@@ -356,7 +352,7 @@ def _python_side(stacks: PythonStacks, question: Question, *, per_step: bool) ->
     }[question.value, per_step]
     found = _side("python", question, added_up((_folded(stack), value_of(sums)) for stack, sums in stacks.sums.items()))
     if not found.stacks:
-        raise TfperfError(f"no function of Python runs in the steps that count: {_TRY}")
+        raise TfperfError(f"no Python functions run in the averaged steps: {_TRY}")
     return found
 
 

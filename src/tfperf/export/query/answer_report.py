@@ -53,7 +53,7 @@ def answer_report(answer: Answer, sql: str, source: Mapping[str, Any], *, width:
     """
     data: dict[str, Sequence[Any]] = dict(zip(answer.names, answer.columns, strict=True))
     columns = tuple(_column(name, values, for_people=width is not None) for name, values in data.items())
-    note = f"the first {counted(len(answer), 'row')}; --top left the others out" if answer.is_cut else ""
+    note = f"the first {counted(len(answer), 'row')}; --top omits the others" if answer.is_cut else ""
     table = Table("result", _TITLE, columns, data, len(answer), note=note)
     if width is not None and len(table) and not fits(text_table(table), width):
         table = _as_blocks(table)
@@ -92,13 +92,13 @@ def _as_blocks(table: Table) -> Table:
 _TABLES = (
     Column("table", "Table", str, "", "name of the table"),
     Column("rows", "Rows", int, "count", "rows in this profile"),
-    Column("meaning", "Meaning", str, "", "what a row is"),
+    Column("meaning", "Meaning", str, "", "meaning of a row"),
 )
 _COLUMNS = (
     Column("column", "Column", str, "", "name of the column"),
     Column("type", "Type", str, "", "type in DuckDB"),
     Column("unit", "Unit", str, "", "unit"),
-    Column("meaning", "Meaning", str, "", "what it holds"),
+    Column("meaning", "Meaning", str, "", "meaning of the column"),
 )
 
 

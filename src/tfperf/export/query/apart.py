@@ -36,7 +36,7 @@ def ask(
     errors of `Query`, and TfperfError if DuckDB is missing or the query exceeds its time or memory limit.
     """
     if find_spec("duckdb") is None:
-        raise TfperfError("queries need DuckDB: pip install 'tfperf[sql]'")
+        raise TfperfError("queries require DuckDB: pip install 'tfperf[sql]'")
     limits = limits or QueryLimits()
     watched = _Watched(limits)
     try:
@@ -75,9 +75,9 @@ class _Watched:
                         taken_bytes = resident_bytes(self._process.id) - start_bytes
                         if taken_s > self._left_s:
                             asked = f"the query was stopped after {self._limits.timeout_s:g} s"
-                            raise TfperfError(f"{asked}: select less, or allow more time with --timeout")
+                            raise TfperfError(f"{asked}: select less data, or allow more time with --timeout")
                         if taken_bytes > memory_bytes:
-                            raise TfperfError(f"the query needs more memory than it may take: {ADVICE}")
+                            raise TfperfError(f"the query exceeds its memory limit: {ADVICE}")
             except BaseException:
                 self.end()
                 raise
@@ -86,7 +86,7 @@ class _Watched:
         try:
             value, warned = called.result()
         except WorkerDiedError as error:
-            raise TfperfError(f"DuckDB ended in the query: {error}") from error
+            raise TfperfError(f"DuckDB crashed during the query: {error}") from error
         for text in warned:
             warnings.warn_explicit(text, TfperfWarning, "tfperf", 1)
         return value

@@ -54,7 +54,7 @@ def recorded(name: str, hosts: Sequence[HostTrace], run: str) -> Any:
     Raises TfperfError if there are more events than an int32 can number.
     """
     if sum(len(trace.name) for trace in hosts) > MOST_EVENTS:
-        raise TfperfError("there are too many events to number in one query: choose some of the hosts with --host")
+        raise TfperfError("too many events for one query: select hosts with --host")
     tables = []
     for columns in _TABLES[name](hosts):
         rows = len(next(iter(columns.values())))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tfperf.export.query.sources import Dataset, Source
     from tfperf.export.query.sql_tables import SqlTable
 
-HINT = "tfperf query --schema shows tables and columns"
+HINT = "tfperf query --schema lists tables and columns"
 _ALLOWED = "SELECT (or WITH, VALUES, FROM, DESCRIBE, SHOW, SUMMARIZE)"
 _CLOSED = (
     "temp_directory = ''",
@@ -119,7 +119,7 @@ class Query:
                 self._connection.execute(f"CREATE VIEW {name} AS {self._source.views[name]} FROM _{name}")
             else:
                 self._connection.register(name, table)
-        lacks = "this profile has no table {}: --schema lists those that it has"
+        lacks = "this profile has no table {}: --schema lists its tables"
         absent = self._named - tables.keys()
         self._absent = {name: self._source.omitted.get(name, lacks.format(name)) for name in absent}
 
@@ -185,16 +185,16 @@ def _refuse_all_but_select(connection: Any, sql: str) -> None:
         raise QueryError("the query is not UTF-8 text") from error
     statements = connection.extract_statements(sql)
     if not statements:
-        raise QueryError(f"the query is empty: write one {_ALLOWED}")
+        raise QueryError(f"the query is empty: use one {_ALLOWED}")
     if len(statements) > 1:
-        raise QueryError(f"the query has {len(statements)} statements: write one {_ALLOWED}")
+        raise QueryError(f"the query has {len(statements)} statements: use one {_ALLOWED}")
     kind = statements[0].type.name
     if kind == "MULTI":
-        raise QueryError("this takes several statements: give a PIVOT its values, as in PIVOT ... ON x IN (...)")
+        raise QueryError("this requires several statements: list the values of PIVOT, as in PIVOT ... ON x IN (...)")
     if kind != "SELECT":
-        raise QueryError(f"{kind} is refused, because a query only reads: write one {_ALLOWED}")
+        raise QueryError(f"{kind} is not allowed, because queries are read-only: use one {_ALLOWED}")
     if statements[0].named_parameters:
-        raise QueryError("the query has parameters: write a value in place of each, such as $1")
+        raise QueryError("the query has parameters: replace each parameter, such as $1, by a value")
 
 
 def _check(connection: Any, sql: str, declared: Mapping[str, SqlTable], names: Collection[str]) -> None:
@@ -228,14 +228,14 @@ def _fetch(connection: Any, sql: str, limits: QueryLimits) -> Answer:
         if count > most:
             if limits.top is None:
                 advice = "add LIMIT or --top, or allow more with --max-rows"
-                raise TfperfError(f"the answer has more than {limits.max_rows:,} rows: {advice}")
+                raise TfperfError(f"the result has more than {limits.max_rows:,} rows: {advice}")
             rows.pop()
         for column, values in zip(columns, zip(*rows, strict=True), strict=False):
             kinds = {*map(type, values)}
             size += len(values) * _VALUE_BYTES + (_long_bytes(values, kinds) if kinds & _LONG else 0)
             column += map(_plain, values) if kinds & _CONVERTED else values
         if size > limits.memory_bytes:
-            raise TfperfError(f"the answer needs more memory than it may take: {ADVICE}")
+            raise TfperfError(f"the result exceeds its memory limit: {ADVICE}")
         if count > most:
             break
     return Answer(_different(names), tuple(map(tuple, columns)), count > most)
@@ -247,7 +247,9 @@ def _long_bytes(values: Sequence[Any], kinds: set[type]) -> int:
     sizes = [*map(len if kinds <= _TEXTS else _text_bytes, filter(None, values))]
     if sizes and max(sizes) > MOST_CELL_BYTES:
         most = format_bytes(MOST_CELL_BYTES)
-        raise TfperfError(f"a value of the answer has more than {most}: select a part of it, as with left(name, 1000)")
+        raise TfperfError(
+            f"a value in the result has more than {most}: select a part of it, for example with left(name, 1000)"
+        )
     return sum(sizes)
 
 
@@ -291,9 +293,9 @@ def _our_errors(absent: Mapping[str, str] | None = None) -> Iterator[None]:
     try:
         yield
     except duckdb.OutOfMemoryException as error:
-        raise TfperfError(f"the query needs more memory than it may take: {ADVICE}") from error
+        raise TfperfError(f"the query exceeds its memory limit: {ADVICE}") from error
     except duckdb.PermissionException as error:
-        raise QueryError(f"refused, because a query reads only the profile: {_sentence(error)}") from error
+        raise QueryError(f"not allowed, because a query can read only the profile: {_sentence(error)}") from error
     except duckdb.CatalogException as error:
         for name, reason in sorted((absent or {}).items()):
             if re.search(rf"\bname {name}\b", str(error), re.IGNORECASE):
@@ -301,7 +303,7 @@ def _our_errors(absent: Mapping[str, str] | None = None) -> Iterator[None]:
         raise QueryError(f"{_sentence(error)} ({HINT})") from error
     except duckdb.Error as error:
         if "pytz" in str(error):
-            raise QueryError("a time with a time zone cannot be shown: cast it, as in now()::TIMESTAMP") from error
+            raise QueryError("times with a time zone are not supported: cast them, as in now()::TIMESTAMP") from error
         raise QueryError(f"{_sentence(error)} ({HINT})") from error
 
 

@@ -123,7 +123,7 @@ def source_of(
     place = located(path)
     if isinstance(place, Path) and is_dataset(place):
         if run or hosts or step_marker or attribution != "corrected":
-            raise TfperfError(f"{path} is a dataset: choose its runs and hosts in the query, as in WHERE run = '...'")
+            raise TfperfError(f"{path} is a dataset: select runs and hosts in the query, as in WHERE run = '...'")
         check_format(place)
         return Dataset(place)
     chosen = choose_hosts(choose_run(find_runs(place), run), tuple(hosts))
@@ -160,7 +160,7 @@ def check_format(path: Path) -> None:
     except (DecodeError, ValidationError):
         found = None
     except OSError as error:
-        raise TraceFormatError(f"{path / MARKER} cannot be read: {error.strerror or error}") from error
+        raise TraceFormatError(f"cannot read {path / MARKER}: {error.strerror or error}") from error
     if found != FORMAT:
         raise TraceFormatError(f"{path} is a dataset of format {found}, not {FORMAT}; export its runs to a new folder")
 
@@ -230,15 +230,15 @@ class Dataset(Struct, frozen=True, dict=True):
             except OSError:
                 is_same = False
             if not is_same:
-                raise TfperfError(f"{run} was replaced during the query; query again")
+                raise TfperfError(f"{run} was replaced during the query; repeat the query")
 
     @cached_property
     def _runs(self) -> dict[Path, os.stat_result]:
         runs = {run: run.stat() for run in sorted(self.folder.glob("run=*")) if run.is_dir()}
         for old in sorted(self.folder.glob(".tfperf/run=*/old")):
             if (run := self.folder / old.parent.name) not in runs:
-                missing = f"{run} is missing, because an export that replaces it is going on or was killed"
-                warnings.warn(f"{missing}; the next export puts it back", TfperfWarning, stacklevel=2)
+                missing = f"{run} is missing, because an export is replacing it or was killed"
+                warnings.warn(f"{missing}; the next export restores it", TfperfWarning, stacklevel=2)
         return runs
 
     @cached_property
@@ -261,7 +261,7 @@ class Dataset(Struct, frozen=True, dict=True):
             )
         except (OSError, pa.ArrowInvalid) as error:
             text = " ".join(str(error).split())
-            raise TraceFormatError(f"the table {name} of the dataset {self.folder} cannot be read: {text}") from error
+            raise TraceFormatError(f"cannot read the table {name} of the dataset {self.folder}: {text}") from error
 
 
 def _type(arrow: str) -> Type:

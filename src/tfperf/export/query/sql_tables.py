@@ -42,19 +42,21 @@ _KIND = SqlColumn("kind", "VARCHAR", "", "host, gpu, tpu, sparse core or other")
 _DERIVED = SqlColumn(
     "derived", "BOOLEAN", "", "whether the profiler computed the line (steps, modules, ops) instead of recording it"
 )
-_EVENT = SqlColumn("event", "INTEGER", "", "number of the event, counted over all hosts")
+_EVENT = SqlColumn("event", "INTEGER", "", "number of the event, unique over all hosts")
 _VALUES = (
     SqlColumn("int_value", "HUGEINT", "", "value, if an integer; up to 2^64-1"),
     SqlColumn("real_value", "DOUBLE", "", "value, if a real number"),
-    SqlColumn("text_value", "VARCHAR", "", "value, if a text"),
+    SqlColumn("text_value", "VARCHAR", "", "value, if text"),
 )
 _LINE_NAME = SqlColumn("line_name", "VARCHAR", "", "name of its thread or stream")
 _NAME = SqlColumn("name", "VARCHAR", "", "name of the event")
 _TIMES = (
-    SqlColumn("start_ps", "BIGINT", "ps", "start on the clock of the trace of its host; of a TPU: on its own"),
+    SqlColumn(
+        "start_ps", "BIGINT", "ps", "start on the clock of the trace of its host; for a TPU, on the TPU's own clock"
+    ),
     SqlColumn("duration_ps", "BIGINT", "ps", "duration; 0 for an instant"),
-    SqlColumn("self_ps", "BIGINT", "ps", "duration without the events inside it on its line"),
-    SqlColumn("depth", "INTEGER", "", "number of events around it on its line"),
+    SqlColumn("self_ps", "BIGINT", "ps", "duration minus nested events on its line"),
+    SqlColumn("depth", "INTEGER", "", "number of enclosing events on its line"),
     SqlColumn("end_ps", "BIGINT", "ps", "start + duration"),
     SqlColumn("start_ms", "DOUBLE", "ms", "start in milliseconds"),
     SqlColumn("duration_us", "DOUBLE", "us", "duration in microseconds"),
@@ -70,9 +72,9 @@ COMPUTED = {
 """Columns that views compute and files do not store."""
 _STAT = (
     SqlColumn("name", "VARCHAR", "", "name of the stat"),
-    SqlColumn("kind", "VARCHAR", "", "int, unsigned, real, text or bytes: how the file holds it"),
+    SqlColumn("kind", "VARCHAR", "", "type in the file: int, unsigned, real, text or bytes"),
     *_VALUES,
-    SqlColumn("size_bytes", "BIGINT", "bytes", "length of the value, if bytes; the bytes are not read"),
+    SqlColumn("size_bytes", "BIGINT", "bytes", "length of the value, if bytes (their content is not read)"),
 )
 
 
@@ -88,39 +90,39 @@ RECORDED: tuple[SqlTable, ...] = (
         _HOST,
         _PLANE,
         _KIND,
-        SqlColumn("line", "INTEGER", "", "number of its thread or stream, as in lines"),
+        SqlColumn("line", "INTEGER", "", "number of its thread or stream, as in the table lines"),
         _LINE_NAME,
         _DERIVED,
         _NAME,
-        SqlColumn("display_name", "VARCHAR", "", "short name, where the trace has one; else the name"),
+        SqlColumn("display_name", "VARCHAR", "", "short name if the trace has one, otherwise the name"),
         *_TIMES,
     ),
-    _recorded("stats", "stats of events: one row for each stat of each event", _EVENT, _HOST, *_STAT),
+    _recorded("stats", "stats of events: one row per stat of each event", _EVENT, _HOST, *_STAT),
     _recorded(
         "lines",
         "threads of hosts, and streams and other lines of devices",
-        SqlColumn("line", "INTEGER", "", "number of the line, counted over all hosts"),
+        SqlColumn("line", "INTEGER", "", "number of the line, unique over all hosts"),
         _HOST,
         _PLANE,
         _KIND,
         SqlColumn("line_name", "VARCHAR", "", "name of the thread or stream"),
-        SqlColumn("line_id", "BIGINT", "", "id in the file; of a thread, its id in the operating system"),
+        SqlColumn("line_id", "BIGINT", "", "id in the file; for a thread, its id in the operating system"),
         _DERIVED,
-        SqlColumn("events", "BIGINT", "count", "number of its events"),
+        SqlColumn("events", "BIGINT", "count", "number of events"),
     ),
     _recorded(
         "planes",
-        "planes: a host, each of its devices, and the profiler's own",
+        "planes: the host, each of its devices, and planes of the profiler",
         _HOST,
         _PLANE,
         _KIND,
         SqlColumn("plane_id", "BIGINT", "", "id in the file"),
-        SqlColumn("is_device", "BOOLEAN", "", "whether it is a device that recorded something"),
-        SqlColumn("events", "BIGINT", "count", "events in the file, also omitted ones"),
+        SqlColumn("is_device", "BOOLEAN", "", "whether it is a device with recorded events"),
+        SqlColumn("events", "BIGINT", "count", "events in the file, including omitted events"),
     ),
     _recorded(
         "plane_stats",
-        "stats of planes, such as the model of a device",
+        "stats of planes, for example the model of a device",
         _HOST,
         _PLANE,
         SqlColumn("name", "VARCHAR", "", "name of the stat"),
@@ -130,7 +132,7 @@ RECORDED: tuple[SqlTable, ...] = (
         "name_stats",
         "stats of event names: program ids, categories and framework ops of XLA ops",
         _HOST,
-        SqlColumn("event_name", "VARCHAR", "", "name of the events"),
+        SqlColumn("event_name", "VARCHAR", "", "name of the event"),
         SqlColumn("name", "VARCHAR", "", "name of the stat"),
         *_VALUES,
     ),
@@ -142,9 +144,9 @@ RECORDED: tuple[SqlTable, ...] = (
         SqlColumn("size_bytes", "BIGINT", "bytes", "size of the file"),
         SqlColumn("events", "BIGINT", "count", "rows in events"),
         SqlColumn("malformed_events", "BIGINT", "count", "events omitted because their times are impossible"),
-        SqlColumn("aggregated_events", "BIGINT", "count", "events omitted because they sum up several, without times"),
-        SqlColumn("start_ps", "BIGINT", "ps", "the first start of any event"),
-        SqlColumn("end_ps", "BIGINT", "ps", "the last end of any event"),
+        SqlColumn("aggregated_events", "BIGINT", "count", "events omitted because they are aggregates without times"),
+        SqlColumn("start_ps", "BIGINT", "ps", "start of the first event"),
+        SqlColumn("end_ps", "BIGINT", "ps", "end of the last event"),
         SqlColumn("errors", "VARCHAR", "", "errors that the profiler recorded"),
         SqlColumn("warnings", "VARCHAR", "", "warnings that the profiler recorded"),
     ),
@@ -173,7 +175,7 @@ def every_table() -> dict[str, SqlTable]:
 
 _RUN_FOLDER = SqlColumn("run", "VARCHAR", "", "name of the run (a folder)")
 _HOST_FOLDER = SqlColumn("host", "VARCHAR", "", "name of the trace file (a folder)")
-_EVENT_OF_HOST = SqlColumn("event", "INTEGER", "", "number of the event in the trace of its host, from 0")
+_EVENT_OF_HOST = SqlColumn("event", "INTEGER", "", "number of the event in the trace of its host, counted from 0")
 ID_STATS: Mapping[str, str] = {
     "producer_type": "_pt",
     "producer_id": "_p",
@@ -205,7 +207,7 @@ EVENTS = SqlTable(
         _LINE_NAME,
         _DERIVED,
         _NAME,
-        SqlColumn("op_type", "VARCHAR", "", "type of the op, if the event is one: MatMul, Dataset, ..."),
+        SqlColumn("op_type", "VARCHAR", "", "op type, if the event is an op: MatMul, Dataset, ..."),
         *_TIMES,
         SqlColumn("step", "BIGINT", "", "number of the step in which it starts"),
         *(SqlColumn(name, "BIGINT", "", f"stat {stat} of the event") for name, stat in ID_STATS.items()),
@@ -214,23 +216,23 @@ EVENTS = SqlTable(
 )
 STAT_TABLE = SqlTable(
     "stats",
-    "stats of events (only with --all-stats): one row for each stat of each event",
+    "stats of events (only with --all-stats): one row per stat of each event",
     (_RUN_FOLDER, _HOST_FOLDER, _EVENT_OF_HOST, *_STAT),
 )
 HOST_FILES = SqlTable(
     "host_files",
-    "trace files of the run: one row for each host",
+    "trace files of the run: one row per host",
     (
         _RUN_FOLDER,
         SqlColumn("host", "VARCHAR", "", "name of the trace file"),
-        SqlColumn("role", "VARCHAR", "", "what the host is for, if it is known: worker, parameter server, ..."),
+        SqlColumn("role", "VARCHAR", "", "role of the host, if known: worker, parameter server, ..."),
         SqlColumn("path", "VARCHAR", "", "path of the file that was read"),
         SqlColumn("size_bytes", "BIGINT", "bytes", "size of the file"),
         SqlColumn("events", "BIGINT", "count", "rows in events"),
-        SqlColumn("clock_start_ns", "BIGINT", "", "time of start_ps 0, in nanoseconds since 1970, if it is known"),
-        SqlColumn("clock_ahead_ns", "BIGINT", "", "how far the clock is ahead of that of the first host, if known"),
-        SqlColumn("start_ps", "BIGINT", "ps", "the first start of any event"),
-        SqlColumn("end_ps", "BIGINT", "ps", "the last end of any event"),
+        SqlColumn("clock_start_ns", "BIGINT", "", "time of start_ps 0, in nanoseconds since 1970, if known"),
+        SqlColumn("clock_ahead_ns", "BIGINT", "", "offset of the clock ahead of the clock of the first host, if known"),
+        SqlColumn("start_ps", "BIGINT", "ps", "start of the first event"),
+        SqlColumn("end_ps", "BIGINT", "ps", "end of the last event"),
     ),
 )
 

@@ -102,13 +102,13 @@ class ExportResult(Struct, kw_only=True):
         if self.clocks:
             yield self.clocks
         if self.cut_arrows:
-            yield f"omitted {counted(self.cut_arrows, 'arrow')}: an event at one end is omitted"
+            yield f"omitted {counted(self.cut_arrows, 'arrow')}: one of their events is omitted"
         if self.backward_arrows:
             yield f"reversed {counted(self.backward_arrows, 'arrow')}: the target starts before the source"
         if not self.events:
             yield "the profile contains no events"
         for warning in dict.fromkeys(self.warnings):
-            yield f"warning of the profiler: {warning}"
+            yield f"profiler warning: {warning}"
 
 
 class TimelineParts(TypedDict, total=False):
@@ -150,7 +150,7 @@ def write_timeline(
     min_duration_ps = round(parts.get("min_duration_us", 0.0) * _PS_PER_US)
     selection = Selection(parts.get("steps"), tuple(parts.get("threads", ())), min_duration_ps, parts.get("step"))
     if selection.steps is not None and selection.step is not None:
-        raise TfperfError("steps and step both say what to show: omit one of them")
+        raise TfperfError("steps cannot be used with step")
     return export(chosen.files, located(output), selection, step_marker=step_marker, force=force, progress=progress)
 
 
@@ -170,7 +170,7 @@ def export(
     """
     form = format_of(output)
     if form is None:
-        raise TfperfError(f"{output.name} has an unknown suffix; end it in .pftrace, .json or .json.gz")
+        raise TfperfError(f"{output.name} has an unknown suffix; use .pftrace, .json or .json.gz")
     result, check = ExportResult(path=output), SelectionCheck(selection)
     refuse_existing([output], force=force)
     with new_file(output) as file:
@@ -276,16 +276,16 @@ def clock_shifts(files: Sequence[HostFile]) -> ClockShifts:
             collectives[place] = found
     known = [start for start in starts_ns if start is not None]
     if len(known) < len(files):
-        return ClockShifts((_NO_SHIFT,) * len(files), "clocks of hosts are unknown, so each host starts at 0")
+        return ClockShifts((_NO_SHIFT,) * len(files), "host clocks are unknown, so each host starts at 0")
     hosts = list(collectives.values())
     ahead = dict(zip(collectives, clock_offsets(hosts, match_collectives(hosts)), strict=True))
     said = [0 if (offset := ahead.get(place)) is None else offset.ahead_ns for place in range(len(files))]
     ahead_ns = [ns if abs(ns) >= _WRONG_NS else 0 for ns in said]
     at_ns = [start - wrong for start, wrong in zip(known, ahead_ns, strict=True)]
     wrong = [f"{file.host} by {format_ms(-ns / _NS_PER_MS)} ms" for file, ns in zip(files, ahead_ns, strict=True) if ns]
-    sentence = "hosts are shown by their own clocks"
+    sentence = "hosts are shown on their own clocks"
     if wrong:
-        sentence += f", corrected by the collectives that they share: {listed(wrong)}"
+        sentence += f", corrected with shared collectives: {listed(wrong)}"
     return ClockShifts(tuple((at - min(at_ns)) * 1000 for at in at_ns), sentence)
 
 

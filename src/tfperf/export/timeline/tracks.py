@@ -150,7 +150,7 @@ def _steps_group(steps: Steps, prefix: str, origin_ps: int) -> TrackGroup:
         (
             ("number", StatKind.INT, numbers, None),
             ("kind", StatKind.TEXT, place, None),
-            ("omitted from averages", StatKind.TEXT, place + len(order), np.array([bool(flag) for flag in flags])),
+            ("excluded from averages", StatKind.TEXT, place + len(order), np.array([bool(flag) for flag in flags])),
         ),
         (*kinds, *flags),
     )
@@ -207,7 +207,7 @@ def _copies_group(trace: HostTrace, steps: Steps, selection: Selection, prefix: 
     )
     origin_ps = _origin_ps(trace)
     return TrackGroup(
-        title=f"{prefix}Copies of TPUs",
+        title=f"{prefix}TPU copies",
         category="copy",
         tracks=tuple(tracks),
         start=runs.begun_ps[rows] - origin_ps,
@@ -303,7 +303,7 @@ def select_events(trace: HostTrace, steps: Steps, selection: Selection) -> tuple
     keep = np.ones(len(trace.name), np.bool_)
     masks: dict[str, Bools] = {}
     if counters := [line for line in trace.lines if line.raw_name == COUNTER_LINE]:
-        masks["estimates of the compiler for TPU programs, which measure nothing"] = ~rows_of(trace, counters)
+        masks["compiler estimates for TPU programs, which are not measurements"] = ~rows_of(trace, counters)
     if selection.threads:
         masks["on other threads"] = rows_of(trace, matching_lines(trace, selection.threads))
     if selection.steps is not None:
@@ -316,7 +316,7 @@ def select_events(trace: HostTrace, steps: Steps, selection: Selection) -> tuple
         omitted[reason] = int((keep & ~mask).sum())
         keep &= mask
     omitted["with invalid times"] = trace.malformed_events
-    omitted["aggregated, without a time of their own"] = trace.aggregated_events
+    omitted["aggregated, without own times"] = trace.aggregated_events
     return keep, {reason: count for reason, count in omitted.items() if count}
 
 
@@ -382,10 +382,10 @@ class SelectionCheck(Struct):
             raise TfperfError("the profile has no steps; omit --steps, or name the step events with --step-marker")
         if asked is not None and not _between(numbers, asked).any():
             first, last = asked
-            missing = f"is no step {first}" if first == last else f"are no steps {first}..{last}"
+            missing = f"step {first} does not exist" if first == last else f"steps {first}..{last} do not exist"
             low, high = int(numbers.min()), int(numbers.max())
             known = f"the only step is {low}" if low == high else f"the steps are {low}..{high}"
-            raise TfperfError(f"there {missing}; {known}")
+            raise TfperfError(f"{missing}; {known}")
         threads = list(dict.fromkeys(self.threads))
         names = ", ".join(threads[:_THREADS_LISTED]) + (", ..." if len(threads) > _THREADS_LISTED else "")
         patterns = " or ".join(self.selection.threads)

@@ -36,7 +36,7 @@ class FileServer(ThreadingHTTPServer):
         try:
             super().__init__((ADDRESS, port), _Handler)
         except OSError as error:
-            fix = f"stop the program that uses the port (the viewer loads from no other), or open {VIEWER}"
+            fix = f"stop the program that uses the port (the viewer requires this port), or open {VIEWER}"
             problem = f"cannot serve on {ADDRESS}:{port}: {error.strerror}"
             raise TfperfError(f"{problem}; {fix} and drop the file there") from error
 

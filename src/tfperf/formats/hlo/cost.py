@@ -108,7 +108,7 @@ def _work(instruction: Instruction, computation: Computation, totals: list[Work]
         rule = (CORRECTED.get(opcode) if reads.corrected else None) or RULES.get(opcode)
         return rule(site) if rule is not None else Work(bytes=site.default_bytes, unknown_flops=1)
     except IndexError as error:
-        lost = f"instruction {instruction.name[:200]!r} lacks what a {opcode[:40]} needs"
+        lost = f"instruction {instruction.name[:200]!r} has too little data for its opcode {opcode[:40]}"
         raise ProgramError(lost) from error
 
 

@@ -117,7 +117,7 @@ def convolution_flops(instruction: Instruction, image: Shape, kernel: Shape, res
     """Return the FLOPs of a convolution, without padding and dilation; None if unknown."""
     dims = instruction.convolution
     if dims is None or len(instruction.window) != len(dims.input_spatial):
-        raise IndexError("no dimension numbers, or another number of them")
+        raise IndexError("missing dimension numbers, or a wrong number of them")
     pairs = 1
     for at, dim in enumerate(instruction.window):
         sizes = (

@@ -43,7 +43,7 @@ def read_proto(data: bytes) -> Module:
         found = _unpack(data, layers)
         if found is not None:
             return _Reader(*found).module()
-    raise ProgramError("not a program of XLA: neither a HloProto, HloModuleProto nor HloSnapshot, or it is damaged")
+    raise ProgramError("not an XLA program (HloProto, HloModuleProto or HloSnapshot), or damaged")
 
 
 def _unpack(data: bytes, layers: tuple[str, ...]) -> tuple[Any, bytes] | None:
@@ -105,7 +105,7 @@ class _Reader:
             computation = XLA.message_class("HloComputation").FromString(serialized)
             count += len(computation.instructions)
             if count > MOST_INSTRUCTIONS:
-                raise ProgramError(f"the program has more than the {MOST_INSTRUCTIONS:,} instructions that are read")
+                raise ProgramError(f"the program has more than the maximum of {MOST_INSTRUCTIONS:,} instructions")
             instructions = [self._instruction(each) for each in computation.instructions]
             root = computation.root_id
             if instructions and all(each.key != root for each in instructions) and root == 0:
@@ -167,15 +167,15 @@ _items = itemgetter(slice(None))
 def _shape(item: Any) -> Shape:
     kind = ELEMENT_TYPES.get(item.element_type)
     if kind is None:
-        raise ProgramError(f"a shape has the element type {item.element_type}, which tfperf does not know")
+        raise ProgramError(f"a shape has the unknown element type {item.element_type}")
     dims = tuple([UNKNOWN if dim == _OPEN else dim for dim in item.dimensions])
     if len(dims) > MOST_DIMS or any(dim < UNKNOWN or (dim == UNKNOWN and _OPEN not in item.dimensions) for dim in dims):
-        raise ProgramError(f"a shape has impossible dimensions: {str(dims)[:200]}")
+        raise ProgramError(f"a shape has invalid dimensions: {str(dims)[:200]}")
     dynamic = tuple(item.is_dynamic_dimension)
     dynamic = dynamic if any(dynamic) and len(dynamic) == len(dims) and UNKNOWN not in dims else ()
     layout, parts = item.layout, tuple(map(_shape, item.tuple_shapes))
     if max(len(layout.minor_to_major), len(layout.tiles), *(len(tile.dimensions) for tile in layout.tiles)) > MOST_DIMS:
-        raise ProgramError(f"a shape has an impossible layout, of {len(layout.tiles):,} tiles")
+        raise ProgramError(f"a shape has an invalid layout with {len(layout.tiles):,} tiles")
     tiles = tuple([tuple(tile.dimensions) for tile in layout.tiles])
     bits = layout.element_size_in_bits
     if not 0 <= bits <= 128:

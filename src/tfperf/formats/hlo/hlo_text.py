@@ -41,10 +41,10 @@ def read_program(path: Path) -> Module:
     """Read a program from a file: `HloProto`, `HloModuleProto`, `HloSnapshot` or XLA's text; raise ProgramError."""
     try:
         if path.stat().st_size > LARGEST_MESSAGE:
-            raise ProgramError(f"{path} has over 2 GiB, more than a program of XLA can have")
+            raise ProgramError(f"{path} has over 2 GiB, the maximum size of an XLA program")
         data = path.read_bytes()
     except OSError as error:
-        raise ProgramError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise ProgramError(f"cannot read {path}: {error.strerror or error}") from error
     try:
         return read_text(data.decode("utf-8", "replace")) if is_text(data) else read_proto(data)
     except ProgramError as error:
@@ -81,7 +81,7 @@ class Shapes:
             start = _SPACE.match(text, start).end()  # type: ignore[union-attr]
             if text.startswith("(", start):
                 if len(open_parts) > MOST_LEVELS:
-                    raise ValueError("a shape is nested too deep")
+                    raise ValueError("a shape is nested too deeply")
                 open_parts.append([])
                 start += 1
                 continue
@@ -101,7 +101,7 @@ class Shapes:
 
 def _array(kind: str, dims: str, layout: str | None) -> Shape:
     if kind not in BITS:
-        raise ValueError(f"the element type {kind[:40]!r} is not known to tfperf")
+        raise ValueError(f"the element type {kind[:40]!r} is unknown")
     sizes, dynamic = [], []
     for dim in filter(None, (part.strip() for part in dims.split(","))):
         dynamic.append(dim.startswith("<="))
@@ -176,7 +176,7 @@ def window(text: str) -> tuple[WindowDim, ...]:
     def column(key: str, usual: str) -> list[str]:
         values = found[key].split("x") if key in found else [usual] * len(sizes)
         if len(values) != len(sizes):
-            raise ValueError(f"{key} of a window has another number of dimensions than its size")
+            raise ValueError(f"{key} of a window has a different number of dimensions than its size")
         return values
 
     padding = [tuple(map(int, each.split("_"))) for each in column("pad", "0_0")]
@@ -201,7 +201,7 @@ def convolution(text: str) -> ConvolutionDims:
         dims += labels.index(one), labels.index(other)
         spatial = sorted((label, at) for at, label in enumerate(labels) if label.isdigit())
         if [label for label, _ in spatial] != [str(at) for at in range(len(spatial))]:
-            raise ValueError("the labels of spatial dimensions are 0, 1, 2, ..., each once")
+            raise ValueError("spatial dimensions must be labeled 0, 1, 2, ..., each once")
         dims.append(tuple(at for _, at in spatial))
     return ConvolutionDims(*dims)
 
@@ -284,7 +284,7 @@ class _Reader:
             found.append(computation)
             entries += [computation.key] * is_entry
         if len(entries) > 1 or (not entries and len(found) != 1):
-            raise self._error("one computation with ENTRY before its name, for a run to start with")
+            raise self._error("one computation with ENTRY before its name")
         entry_aliases = _ALIAS.findall(attributes.get("input_output_alias", ""))
         aliases = {tuple(map(int, re.findall(r"\d{1,9}", place))): int(number) for place, number in entry_aliases}
         return link(name, found, entries[0] if entries else found[0].key, aliases=aliases)
@@ -351,7 +351,7 @@ class _Reader:
                     fields["dot"] = DotDims(*(numbers(attributes.get(each, "")) for each in DOT))
             except ValueError as error:
                 self._at = self._text.rfind(f"{key}=", 0, self._at)
-                raise self._error(f"a value of {key} as XLA writes it ({error})") from error
+                raise self._error(f"a valid value of {key} ({error})") from error
         if "metadata" in attributes:
             fields["metadata"] = self._metadata_of(attributes["metadata"])
         return fields
@@ -409,7 +409,7 @@ class _Reader:
                     return
             elif bracket == '"':
                 break
-        raise self._error("brackets that are closed")
+        raise self._error("balanced brackets")
 
     def _shape(self) -> Any:
         try:
@@ -439,7 +439,7 @@ class _Reader:
     def _error(self, expected: str) -> ProgramError:
         line = self._text.count("\n", 0, self._at) + 1
         there = " ".join(self._text[self._at : self._at + 60].split()) or "the end of the text"
-        return ProgramError(f"line {line} of the text of the program: expected {expected}, found {there!r}")
+        return ProgramError(f"line {line} of the program text: expected {expected}, found {there!r}")
 
 
 def _frames(tables: dict[str, list[str]]) -> Frames:

@@ -81,7 +81,7 @@ class Shape(Struct, frozen=True, dict=True):
         if self.is_tuple:
             return 0
         if UNKNOWN in self.dims:
-            raise ProgramError(f"the size of {self} is not known: it has an open dimension")
+            raise ProgramError(f"the size of {self} is unknown: it has a dynamic dimension")
         return math.prod(self.dims)
 
     @cached_property
@@ -338,18 +338,20 @@ class FoundComputation(Struct):
 def link(name: str, found: Sequence[FoundComputation], entry: Hashable, **facts: Any) -> Module:
     """Return the module with fields `facts`; raise ProgramError for missing or cyclic references, or excessive size."""
     if not found:
-        raise ProgramError(f"module {name[:200]!r} holds no computations")
+        raise ProgramError(f"module {name[:200]!r} has no computations")
     count = sum(len(each.instructions) for each in found)
     if count > MOST_INSTRUCTIONS:
-        raise ProgramError(f"the program has {count:,} instructions, more than the {MOST_INSTRUCTIONS:,} that are read")
+        raise ProgramError(f"the program has {count:,} instructions, more than the maximum of {MOST_INSTRUCTIONS:,}")
     places = _places((each.key for each in found), "computations")
     if entry not in places:
-        raise ProgramError(f"there is no computation {entry!r} for a run to start with")
+        raise ProgramError(f"the entry computation {entry!r} does not exist")
     computations = tuple(_computation(each, places) for each in found)
     calls = [[call for each in computation.instructions for call in each.calls] for computation in computations]
-    order, level = _sources_first(calls, "computations call each other in a circle")
+    order, level = _sources_first(calls, "computations call each other in a cycle")
     if max(level) > MOST_CALL_LEVELS:
-        raise ProgramError(f"computations call each other {max(level):,} levels deep; {MOST_CALL_LEVELS:,} are read")
+        raise ProgramError(
+            f"computations call each other {max(level):,} levels deep; the maximum is {MOST_CALL_LEVELS:,}"
+        )
     return Module(name=name, computations=computations, entry_at=places[entry], callees_first=tuple(order), **facts)
 
 
@@ -357,7 +359,7 @@ def _computation(found: FoundComputation, computations: Mapping[Hashable, int]) 
     where = f"computation {found.name[:200]!r}"
     places = _places((each.key for each in found.instructions), f"instructions in {where}")
     if found.root not in places:
-        raise ProgramError(f"{where} has no root: its result is instruction {found.root!r}, which it does not hold")
+        raise ProgramError(f"{where} has no root: its result is instruction {found.root!r}, which is not in it")
     linked = []
     for each in found.instructions:
         try:
@@ -365,10 +367,10 @@ def _computation(found: FoundComputation, computations: Mapping[Hashable, int]) 
             calls = tuple([computations[key] for key in each.calls]) if each.calls else ()
         except KeyError as error:
             lost = f"instruction {str(each.fields.get('name', ''))[:200]!r} in {where}"
-            raise ProgramError(f"{lost} refers to {error.args[0]!r}, which is not there") from error
+            raise ProgramError(f"{lost} refers to {error.args[0]!r}, which does not exist") from error
         linked.append(Instruction(operands=operands, calls=calls, **each.fields))
     if any(operands and max(operands) >= at for at, operands in enumerate(each.operands for each in linked)):
-        _sources_first([each.operands for each in linked], f"instructions in {where} need each other in a circle")
+        _sources_first([each.operands for each in linked], f"instructions in {where} depend on each other in a cycle")
     return Computation(found.name, tuple(linked), places[found.root])
 
 

@@ -65,8 +65,8 @@ class Checkpoint:
         tensor = self.tensors[name]
         size = tensor.elements * (bytes_of_element(tensor.dtype) or 0)
         if size > LARGE and (free := available_bytes()) < 2 * size:
-            needs = f"{format_bytes(2 * size)} of memory, {format_bytes(free)} is free"
-            raise TfprofInputError(f"{self.path}: {name} is too large for this machine: it needs {needs}")
+            needs = f"{format_bytes(2 * size)} of memory, but only {format_bytes(free)} is free"
+            raise TfprofInputError(f"{self.path}: {name} is too large for this machine: it requires {needs}")
         if not has_numbers(tensor.dtype):
             return None
         whole = np.zeros(tensor.shape, as_numbers(b"", tensor.dtype).dtype)
@@ -102,8 +102,8 @@ def checkpoint_file(path: Path) -> Path:
             return index
         if not (path / "checkpoint").is_file():
             raise TfprofInputError(
-                f"{path} has no file `checkpoint`, which names the latest one: give the prefix of a checkpoint, for "
-                f"example {path / 'model.ckpt'}"
+                f"{path} has no file `checkpoint` with the name of the latest one: pass the prefix of a checkpoint, "
+                f"for example {path / 'model.ckpt'}"
             )
         path = _latest(path)
     elif path.name == "checkpoint" and path.is_file() and not is_table(InputFile(path, _KIND).data):
@@ -124,7 +124,7 @@ def _latest(folder: Path) -> Path:
     found = _LATEST.search(file.data.decode("utf-8", "replace"))
     prefix = re.sub(r"\\(.)", r"\1", found[1]) if found else ""
     if not found or not prefix.isprintable():
-        raise file.refused("names no checkpoint (model_checkpoint_path): give the prefix of one, such as model.ckpt")
+        raise file.refused("has no model_checkpoint_path: pass the prefix of a checkpoint, such as model.ckpt")
     # If the folder was moved, the stored path refers to the machine that wrote it.
     return next(
         (each for each in (folder / prefix, folder / Path(prefix).name) if is_checkpoint(each)), folder / prefix
@@ -164,7 +164,7 @@ def tensor_of(file: InputFile, name: str, shape: Any, number: int) -> Tensor:
     dims = tuple(int(dim.size) for dim in shape.dim)
     is_odd = shape.unknown_rank or len(dims) > _MOST_DIMS or any(size < 0 for size in dims)
     if is_odd or math.prod(dims) > _MOST_ELEMENTS:
-        raise file.damaged(0, f"{name} has no shape that is known")
+        raise file.damaged(0, f"{name} has no known shape")
     return Tensor(dims, dtype_name(number))
 
 
@@ -172,12 +172,12 @@ def place_of(file: InputFile, name: str, tensor: Tensor, cut: Any) -> Place:
     """Return the position of a `TensorSlice` in its tensor; raises TfprofInputError."""
     extents = [(dim.start, dim.length) for dim in cut.extent] or [(0, 0)] * len(tensor.shape)
     if len(extents) != len(tensor.shape):
-        raise file.damaged(0, f"a piece of {name} has other dimensions")
+        raise file.damaged(0, f"a piece of {name} has different dimensions")
     sizes = dict(enumerate(tensor.shape))
     # Without a length, it covers the dimension.
     ends = [(start, start + length if length > 0 else sizes[at]) for at, (start, length) in enumerate(extents)]
     if any(not 0 <= start <= stop <= sizes[at] for at, (start, stop) in enumerate(ends)):
-        raise file.damaged(0, f"a piece of {name} lies outside of it")
+        raise file.damaged(0, f"a piece of {name} is out of bounds")
     return tuple(slice(start, stop) for start, stop in ends)
 
 
@@ -210,7 +210,7 @@ class Bundle:
         self._file = file
         described = message(file, "BundleHeader", header)
         if described.endianness:
-            raise file.refused("was written by a big-endian machine, whose values tfperf cannot read")
+            raise file.refused("was written by a big-endian machine, which tfperf does not support")
         self._shards = int(described.num_shards)
         if not 0 < self._shards <= _MOST_SHARDS:
             raise file.damaged(0, f"{self._shards} files of values")
@@ -244,13 +244,13 @@ class Bundle:
         """Return the only element of a string tensor; raises TfprofInputError."""
         entry = self._entry(name)
         if self.tensors[name].elements != 1 or entry.size > _LONGEST_TEXT:
-            raise self._file.damaged(0, f"{name} is not one text")
+            raise self._file.damaged(0, f"{name} is not a single text")
         # Length, checksum of the length, text; the checksum of the entry covers the length as four bytes.
         data = b"".join(self._bytes(name, entry))
         length, at = _varint(self._file, data, 0)
         text = data[at + _CHECKSUM :]
         if len(text) != length:
-            raise self._file.damaged(0, f"{name} is not one text")
+            raise self._file.damaged(0, f"{name} is not a single text")
         crc = crc32c(length.to_bytes(4, "little"))
         if masked(crc32c(data[at:], crc)) != entry.crc32c:
             raise self._wrong_checksum(name, entry)
@@ -282,7 +282,7 @@ class Bundle:
                 stop = entry.offset + entry.size
                 if not 0 <= entry.offset <= stop <= size:
                     what = f"{name} ends at byte {stop} of it, and it has {size}"
-                    raise TfprofInputError(f"{shard} is too short: {what}; copy it again, or save the checkpoint anew")
+                    raise TfprofInputError(f"{shard} is too short: {what}; copy it again, or save the checkpoint again")
                 if self._shard_bytes[entry.shard_id] > size:
                     raise self._file.damaged(0, f"its tensors overlap in {shard.name}")
                 file.seek(entry.offset)
@@ -297,8 +297,8 @@ class Bundle:
         return Path(f"{prefix}.data-{entry.shard_id:05}-of-{self._shards:05}")
 
     def _wrong_checksum(self, name: str, entry: Any) -> TfprofInputError:
-        where = f"{self._shard(entry)} is damaged, or of another checkpoint"
-        return TfprofInputError(f"{where}: the checksum of {name} is wrong; save the checkpoint anew")
+        where = f"{self._shard(entry)} is damaged, or belongs to another checkpoint"
+        return TfprofInputError(f"{where}: the checksum of {name} is wrong; save the checkpoint again")
 
 
 _FIELDS: Mapping[str, str] = {
@@ -336,7 +336,7 @@ class FirstVersion:
             left -= elements_of(place)
             yield place, self._numbers(name, elements_of(place), tensor.dtype, data.data)
         if left:
-            raise self._file.damaged(0, f"the pieces of {name} are not as many as it has elements")
+            raise self._file.damaged(0, f"the pieces of {name} do not cover its elements")
 
     def text(self, name: str) -> bytes:
         """Raise TfprofInputError, because object graphs exist only in version 2."""
@@ -373,7 +373,7 @@ def read_table(file: InputFile) -> dict[bytes, bytes]:
     """Return all keys with their values; raises TfprofInputError."""
     data = file.data
     if not is_table(data):
-        raise file.damaged(0, "it does not end as the table of a checkpoint does")
+        raise file.damaged(0, "the end of the checkpoint table is missing")
     body = len(data) - _FOOTER
     _, at = _handle(file, data[body:], 0)
     index, _ = _handle(file, data[body:], at)
@@ -407,8 +407,8 @@ def _block(file: InputFile, offset: int, size: int, body: int) -> bytes:
     if compression:
         name = _COMPRESSIONS.get(compression, f"method {compression}")
         raise file.refused(
-            f"is compressed ({name}), which tfperf cannot read; TensorFlow writes checkpoints without compression: "
-            "load it there and save it again"
+            f"is compressed ({name}), which tfperf does not support; load it in TensorFlow and save it again, "
+            "without compression"
         )
     return file.data[offset:stop]
 
@@ -446,7 +446,7 @@ def _varint(file: InputFile, data: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
             return value, at + count + 1
-    raise file.damaged(at, "a number that does not end")
+    raise file.damaged(at, "a truncated number")
 
 
 _POLYNOMIAL = 0x82F63B78

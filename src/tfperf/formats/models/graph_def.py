@@ -55,7 +55,7 @@ def graph_bytes(file: InputFile, text_message: str = "TextGraphDef") -> bytes:
     """
     data, head = file.data, file.data[:_HEAD]
     if not data:
-        raise file.refused("is empty: it should be a graph (GraphDef); write it with as_graph_def(add_shapes=True)")
+        raise file.refused("is empty, but should be a graph (GraphDef); write it with as_graph_def(add_shapes=True)")
     file.is_none_of_others("MetaGraphDef", "SavedModel", "a text file")
     if is_text(head):
         with suppress(UnicodeDecodeError):  # later bytes may not look like text
@@ -88,7 +88,7 @@ def _from_text(file: InputFile, text: str, message: str) -> bytes:
             allow_unknown_field=True,
         )
     except (text_format.ParseError, ValueError, RecursionError) as error:
-        why = "it is nested too deep" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
+        why = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())[:200]
         raise file.refused(f"is text, but not a graph in protobuf's text format: {why}") from error
     return bytes(graph.SerializeToString())
 

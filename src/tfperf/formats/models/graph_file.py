@@ -52,8 +52,8 @@ def _file_of(path: Path) -> Path:
         if (path / name).is_file():
             return path / name
     if (path / "saved_model.pbtxt").is_file():
-        raise TfprofInputError(f"{path} is a SavedModel in text: save it again in binary form (saved_model.pb)")
-    raise TfprofInputError(f"{path} holds no saved_model.pb and no graph.pb: name a SavedModel, or the file of a graph")
+        raise TfprofInputError(f"{path} is a text SavedModel: save it in binary form (saved_model.pb)")
+    raise TfprofInputError(f"{path} has no saved_model.pb or graph.pb: pass a SavedModel or a graph file")
 
 
 def graphs_of(file: InputFile) -> list[OpGraph]:
@@ -178,8 +178,8 @@ class _Library:
         if entries > self._most_entries:
             most = f"{self._most_entries:,} nodes, inputs and outputs"
         raise self._file.refused(
-            f"has functions that call others so often that they make more than the {most} that are read: give a part "
-            "of the model, as a file of its own"
+            f"expands to more than the maximum of {most}, because functions call others very often: pass a part of "
+            "the model in a separate file"
         )
 
     def _append(
@@ -276,7 +276,7 @@ class _Library:
         try:
             return [by_name[name] for name in TopologicalSorter(edges).static_order()]
         except CycleError as error:
-            raise self._file.refused(f"has nodes that feed each other: {error.args[1][0]!r} is one of them") from error
+            raise self._file.refused(f"has a cycle of nodes: {error.args[1][0]!r} is one of them") from error
 
 
 def _arguments(function: Any, *, from_host: bool) -> Iterator[Node]:

@@ -63,7 +63,7 @@ class InputFile:
         if len({*names}) < len(names):
             twice, _ = Counter(names).most_common(1)[0]
             raise self.refused(
-                f"has two nodes of the name {without_middle(twice, 60)!r}: it is damaged, or two graphs in one file"
+                f"has two nodes named {without_middle(twice, 60)!r}: it is damaged, or contains two graphs"
             )
 
     def refused(self, why: str) -> TfprofInputError:
@@ -88,8 +88,8 @@ def _read(path: Path) -> bytes:
         with open_regular(path) as file:
             size = file.seek(0, 2)
             if size > _LARGE and (free := available_bytes()) < _DECODED * size:
-                needs = f"{format_bytes(_DECODED * size)} of memory, {format_bytes(free)} is free"
-                raise TfprofInputError(f"{path} is too large for this machine: it needs {needs}")
+                needs = f"{format_bytes(_DECODED * size)} of memory, but only {format_bytes(free)} is free"
+                raise TfprofInputError(f"{path} is too large for this machine: it requires {needs}")
             file.seek(0)
             return file.read()
     except OSError as error:

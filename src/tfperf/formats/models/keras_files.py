@@ -56,11 +56,11 @@ def keras_variables(path: Path) -> list[Variable]:
         with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             members = {info.filename: info for info in archive.infolist()}
             if _WEIGHTS not in members:
-                raise TfprofInputError(f"{path} is a zip file without {_WEIGHTS}: it is no model that Keras saved")
+                raise TfprofInputError(f"{path} is not a saved Keras model: a zip file without {_WEIGHTS}")
             config = _config(path, archive, members.get(_CONFIG))
             member = members[_WEIGHTS]
             if member.compress_type != zipfile.ZIP_STORED:
-                raise TfprofInputError(f"{path} was compressed again: unzip it, and give the {_WEIGHTS} in it")
+                raise TfprofInputError(f"{path} was recompressed: unzip it, and pass its {_WEIGHTS}")
             return _variables(path, io.BufferedReader(_Window(file, member)), config)
     except zipfile.BadZipFile as error:
         raise TfprofInputError(f"{path} is damaged, or not a .keras file: {error}") from error
@@ -88,7 +88,7 @@ class _Window(io.RawIOBase):
         names = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
         self._start = member.header_offset + _LOCAL_HEADER + names
         if self._start + self._size > file.seek(0, io.SEEK_END):
-            raise zipfile.BadZipFile(f"{member.filename} ends behind the end of the file")
+            raise zipfile.BadZipFile(f"{member.filename} ends after the end of the file")
 
     def readable(self) -> bool:
         return True
@@ -116,8 +116,8 @@ def _config(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo | None
     if member.file_size > _LARGEST_CONFIG:
         most = format_bytes(_LARGEST_CONFIG)
         raise TfprofInputError(
-            f"{path} is damaged: its {_CONFIG} unpacks to {format_bytes(member.file_size)}, more than the {most} that "
-            "are read; save the model again"
+            f"{path} is damaged: its {_CONFIG} unpacks to {format_bytes(member.file_size)}, more than the maximum of "
+            f"{most}; save the model again"
         )
     with archive.open(member) as file:
         return _decoded(path, file.read(_LARGEST_CONFIG))
@@ -127,8 +127,8 @@ def _decoded(path: Path, text: str | bytes) -> Mapping[str, Any]:
     data = text.encode() if isinstance(text, str) else text
     if sum(map(data.count, (b",", b"[", b"{"))) > _MOST_VALUES:  # a value takes ten times its text
         raise TfprofInputError(
-            f"{path} is damaged: the configuration in it has more than the {_MOST_VALUES:,} values that are read; save "
-            "the model again"
+            f"{path} is damaged: its configuration has more than the maximum of {_MOST_VALUES:,} values; save the "
+            "model again"
         )
     try:
         config = msgspec.json.decode(data)
@@ -141,7 +141,7 @@ def _variables(path: Path, file: Any, config: Mapping[str, Any]) -> list[Variabl
     try:
         import h5py
     except ImportError as error:
-        raise TfprofInputError(f"{path} is a file of HDF5: to read it, pip install 'tfperf[h5]'") from error
+        raise TfprofInputError(f"{path} is an HDF5 file: to read it, pip install 'tfperf[h5]'") from error
     try:
         with h5py.File(file, "r") as root:
             config = config or _decoded(path, root.attrs.get("model_config", b""))
@@ -152,9 +152,9 @@ def _variables(path: Path, file: Any, config: Mapping[str, Any]) -> list[Variabl
         raise
     except Exception as error:  # h5py does not declare its errors for damaged files
         why = " ".join(str(error).split())[:200]
-        raise TfprofInputError(f"{path} is damaged, or not a file of HDF5: {why}") from error
+        raise TfprofInputError(f"{path} is damaged, or not an HDF5 file: {why}") from error
     if not is_old and not any("vars" in dataset.groups for dataset in datasets):
-        raise TfprofInputError(f"{path} is a file of HDF5, but not weights that Keras saved")
+        raise TfprofInputError(f"{path} is an HDF5 file, but not Keras weights")
     layers = _Layers(config)
     return judged([_variable(dataset, layers, is_old=is_old) for dataset in datasets])
 
@@ -182,7 +182,7 @@ def _datasets(path: Path, h5py: Any, root: Any) -> Iterator[_Dataset]:
             letters += above + len(name)
             if letters > _MOST_LETTERS:
                 raise TfprofInputError(
-                    f"{path} is damaged: the paths in it have over {_MOST_LETTERS:,} letters; save the model again"
+                    f"{path} is damaged: its paths have over {_MOST_LETTERS:,} characters; save the model again"
                 )
             child = group[name]
             if isinstance(child, h5py.Dataset):

@@ -118,8 +118,8 @@ class OpGraph:
         self._steps_left -= links
         if self._steps_left < 0:
             raise TfprofInputError(
-                f"the graph {without_middle(self.name, 60)!r} has too many links between its ops for the rules to be "
-                "applied in time: give a part of it, or only some rules (--rule)"
+                f"the graph {without_middle(self.name, 60)!r} has too many edges between its ops: pass a part of it, "
+                "or select rules with --rule"
             )
 
     def constant(self, index: int) -> npt.NDArray[np.int64] | None:

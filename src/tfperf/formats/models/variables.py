@@ -292,7 +292,7 @@ def checkpoint_variables(file: InputFile, serialized: bytes, tensors: Mapping[st
                 continue
             key = attribute.checkpoint_key.decode("utf-8", "replace")
             if key not in tensors:
-                raise file.damaged(0, f"its object graph names the tensor {key}, which is not in it")
+                raise file.damaged(0, f"its object graph refers to the missing tensor {key}")
             name = attribute.full_name.decode("utf-8", "replace")
             stored[number] = named(name, tensors[key].shape, tensors[key].dtype)
     return _variables(nodes, stored)
@@ -303,7 +303,7 @@ def _nodes(file: InputFile, serialized: bytes) -> list[Any]:
     last = len(nodes) - 1
     for node in nodes:
         if any(not 0 <= child.node_id <= last for child in node.children):
-            raise file.damaged(0, "an object graph with links to nowhere")
+            raise file.damaged(0, "an object graph with dangling links")
     return nodes
 
 

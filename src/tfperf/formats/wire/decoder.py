@@ -65,7 +65,7 @@ class DecodedFile(Protocol):
 def _to_columns(wanted: str) -> _ToColumns:
     """Return the requested decoder: ptars, protobuf, or for an empty text the best available."""
     if wanted not in ("", "ptars", "protobuf"):
-        raise TfperfError(f"TFPERF_DECODER is {wanted!r}: set it to ptars or protobuf, or to nothing")
+        raise TfperfError(f"TFPERF_DECODER is {wanted!r}: set it to ptars or protobuf, or unset it")
     if wanted == "protobuf":
         return _with_protobuf
     try:
@@ -85,7 +85,7 @@ def _with_ptars() -> _ToColumns:
     import ptars
 
     if not is_known(ptars.__version__):
-        raise ImportError(f"version {ptars.__version__} was not tried with tfperf")
+        raise ImportError(f"version {ptars.__version__} is not tested with tfperf")
 
     @cache
     def pool(of: schema.Schema) -> Any:
@@ -98,7 +98,7 @@ def _with_ptars() -> _ToColumns:
     probe = schema.message_class("PlaneHeader")(**_PROBE).SerializeToString()
     decoded = handler(schema.XSPACE, "PlaneHeader")(binary(np.array([0, len(probe)], np.int32), probe))
     if decoded.to_pylist() != [_PROBE]:
-        raise ImportError(f"version {ptars.__version__} decodes otherwise than protobuf")
+        raise ImportError(f"version {ptars.__version__} decodes differently from protobuf")
 
     def to_columns(of: schema.Schema, message: str, payloads: Any, doubtful: list[bytes]) -> Any:
         outline = message + _OUTLINE

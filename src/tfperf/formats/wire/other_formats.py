@@ -24,8 +24,8 @@ _SIGNATURES = (
 _TEXTS = (
     (b"<!doctype html", "an HTML page (of a login, or an error?)"),
     (b"<html", "an HTML page (of a login, or an error?)"),
-    (b"<?xml", "an XML file (an error of the server that it is from?)"),
-    (b"version https://git-lfs", "a pointer of Git LFS, whose file git lfs pull gets"),
+    (b"<?xml", "an XML file (an error message of a server?)"),
+    (b"version https://git-lfs", "a Git LFS pointer (fetch its file with git lfs pull)"),
 )
 _SHORTEST_TEXT = 16
 _FIRST_BYTES = b"\x0a\x12\x1a\x22"
@@ -49,19 +49,19 @@ def other_format(head: bytes) -> str:
         except zlib.error:
             inside = b""
         if inside.lstrip()[:1] in (b"{", b"["):
-            return "gzip-compressed JSON, such as an export for the trace viewer; give the *.xplane.pb file beside it"
-        return "gzip-compressed; decompress it, or give the *.xplane.pb file beside it"
+            return "gzip-compressed JSON, such as an export for the trace viewer; pass the *.xplane.pb file next to it"
+        return "gzip-compressed; decompress it, or pass the *.xplane.pb file next to it"
     if head[:1] in (b"{", b"["):
-        return "JSON, not an XSpace; give the *.xplane.pb file of the same run"
+        return "JSON, not an XSpace; pass the *.xplane.pb file of the same run"
     if b"brain.Event:" in head[_RECORD_HEADER : _RECORD_HEADER + int.from_bytes(head[:8], "little")]:
-        what = "an event file of TensorBoard"
+        what = "a TensorBoard event file"
     elif is_text(head) and head.strip() and (len(head) >= _SHORTEST_TEXT or head[:1] not in _FIRST_BYTES):
         begin = head.lstrip().lower()
         what = next((what for signature, what in _TEXTS if begin.startswith(signature)), "a text file")
     else:
         found = [what for signature, what in _SIGNATURES if head.startswith(signature)]
         what = found[0] if found else next((what for is_it, what in _MESSAGES if is_it(head)), "")
-    return what and f"{what}, not an XSpace; give a *.xplane.pb file"
+    return what and f"{what}, not an XSpace; pass a *.xplane.pb file"
 
 
 def is_text(data: bytes) -> bool:
@@ -100,7 +100,7 @@ _MESSAGES: tuple[tuple[Callable[[bytes], bool], str], ...] = (
             isinstance(next(_values(data, 1, 1), None), int)
             and any(_text(node, 1) and _text(node, 9) for node in _messages(data, 1, 2))
         ),
-        "a profile of tfprof (ProfileProto)",
+        "a tfprof profile (ProfileProto)",
     ),
     # Entries 1 with name 1 and code_def 4 with traces 1.
     (
@@ -108,25 +108,25 @@ _MESSAGES: tuple[tuple[Callable[[bytes], bool], str], ...] = (
             all(_text(entry, 1) and not _text(entry, 2) for entry in _messages(data, 1))
             and any(_messages(data, 1, 4, 1))
         ),
-        "a log of tfprof (OpLogProto)",
+        "a tfprof log (OpLogProto)",
     ),
     # Also a MultiGraphNodeProto: name 1 is tfprof's root.
-    (lambda data: _text(data, 1) == "_TFProfRoot", "a result of tfprof (GraphNodeProto)"),
-    (is_graph, "a graph of TensorFlow (GraphDef)"),
-    (is_saved_model, "a SavedModel of TensorFlow"),
-    (is_meta_graph, "a graph of TensorFlow (MetaGraphDef)"),
+    (lambda data: _text(data, 1) == "_TFProfRoot", "a tfprof result (GraphNodeProto)"),
+    (is_graph, "a TensorFlow graph (GraphDef)"),
+    (is_saved_model, "a TensorFlow SavedModel"),
+    (is_meta_graph, "a TensorFlow graph (MetaGraphDef)"),
     # step_stats 1 with dev_stats 1 with device 1; partition_graphs 3; function_graphs 4 with graphs 1.
     (
         lambda data: (
             any(_DEVICE.match(_text(stats, 1)) for stats in _messages(data, 1, 1))
             or any(map(is_graph, (*_messages(data, 3), *_messages(data, 4, 1))))
         ),
-        "a RunMetadata of TensorFlow",
+        "a TensorFlow RunMetadata",
     ),
     # HloProto: hlo_module 1; HloSnapshot: hlo 1.
     (
         lambda data: any(map(_is_hlo_module, (data, *_messages(data, 1), *_messages(data, 1, 1)))),
-        "a program of XLA (HloProto)",
+        "an XLA program (HloProto)",
     ),
     # Packets 1 with trusted_packet_sequence_id 10 and track_event 11 or track_descriptor 60.
     (
@@ -134,7 +134,7 @@ _MESSAGES: tuple[tuple[Callable[[bytes], bool], str], ...] = (
             10 in (numbers := {number for number, _ in _fields(packet)}) and numbers & {11, 60}
             for packet in _messages(data, 1)
         ),
-        "a timeline for Perfetto",
+        "a Perfetto timeline",
     ),
 )
 

@@ -164,7 +164,7 @@ def read_header(file: TraceFile, span: PlaneSpan, wanted: WantedStats) -> tuple[
 def _header_row(file: TraceFile, span: PlaneSpan) -> Any:
     size = sum(stop - start for start, stop in span.header)
     if size > schema.LARGEST_MESSAGE:
-        raise file.damaged(span.start, f"a plane with {size} bytes of names and facts")
+        raise file.damaged(span.start, f"a plane with {size} bytes of names and stats")
     return decoder.decode(file, "PlaneHeader", file.read_all(span.header), span.start)
 
 
@@ -562,11 +562,11 @@ def check_planes(file: TraceFile, space: SpaceSpans, names: Sequence[str]) -> No
     if any(name.startswith(PLANE_NAMES) for name in names):
         return
     if names and not any(names):
-        raise file.foreign("is not an XSpace: none of its planes has a name")
+        raise file.foreign("is not an XSpace: its planes have no names")
     problem = next(_contradictions(file, space, names), "")
     has_records = any(plane.lines for plane in space.planes) or space.errors or space.warnings
     if not problem and not has_records:
-        problem = "none of its planes has a name that profilers write, such as /host:CPU"
+        problem = "its planes do not have names that profilers write, such as /host:CPU"
     if problem:
         raise file.foreign(f"is not an XSpace: {problem}")
 
@@ -583,7 +583,7 @@ def _contradictions(file: TraceFile, space: SpaceSpans, names: Sequence[str]) ->
     ):
         for number, span in islice(fields(file, start, stop), _MOST_FIELDS):
             if number not in declared:
-                yield f"the field at byte {span.tag} of {file.size} is none of an XSpace"
+                yield f"the field at byte {span.tag} of {file.size} is not an XSpace field"
 
 
 def _is_name(text: str) -> bool:

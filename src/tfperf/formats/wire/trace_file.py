@@ -103,11 +103,13 @@ def _unpacked(packed: BinaryIO, path: Location) -> BinaryIO:
             while piece := content.read(_UNPACKED_AT_ONCE):
                 if unpacked.tell() + len(piece) > LARGEST_MESSAGE:
                     most = format_bytes(LARGEST_MESSAGE)
-                    raise TraceFormatError(f"{path} holds more than {most}, which no profile has; capture it again")
+                    raise TraceFormatError(
+                        f"{path} has more than {most}, the maximum size of a profile; capture it again"
+                    )
                 unpacked.write(piece)
                 if unpacked.tell() > max(_LARGE, _MOST_TIMES * packed.tell()):
                     large = f"{format_bytes(packed.tell())} unpack to more than {format_bytes(unpacked.tell())}"
-                    raise TraceFormatError(f"{path}: {large}, which no profile does; capture it again")
+                    raise TraceFormatError(f"{path}: {large}, unlike any profile; capture it again")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         unpacked.close()
         raise TraceFormatError(f"{path} is cut off, damaged or not a gzip file: copy it again") from error
@@ -181,14 +183,14 @@ class TraceFile:
 
         free = available_bytes()
         if free < _DECODED * size:
-            needs = f"a piece of {format_bytes(size)} needs {format_bytes(_DECODED * size)} of memory"
+            needs = f"a piece of {format_bytes(size)} requires {format_bytes(_DECODED * size)} of memory"
             raise TraceFormatError(
-                f"{self.path} is too large for this machine, or damaged: {needs}, {format_bytes(free)} is free"
+                f"{self.path} is too large for this machine, or damaged: {needs}, but only {format_bytes(free)} is free"
             )
 
     def changed(self) -> TraceFormatError:
         """Return the error for a file that another program writes."""
-        return TraceFormatError(f"{self.path} changed while it was read; try again when it is written completely")
+        return TraceFormatError(f"{self.path} changed while being read; try again once it is complete")
 
     def check_unchanged(self) -> None:
         """Raise TraceFormatError if the file was written since it was opened."""
@@ -217,8 +219,8 @@ class TraceFile:
         head = self.read(0, min(self.size, _HEAD_BYTES))
         if head.count(_MANGLED) > 8:
             return TraceFormatError(
-                f"{self.path} was destroyed by a text conversion (its bytes above 0x7f became U+FFFD); "
-                "copy the original again in binary mode"
+                f"{self.path} was corrupted by a text-mode copy (bytes above 0x7f became U+FFFD); copy the original "
+                "again in binary mode"
             )
         why = f"damaged or not an XSpace file: {what} at byte {position} of {self.size}; copy or capture it again"
         return TraceFormatError(f"{self.path} is {described(head) or why}")
@@ -226,7 +228,7 @@ class TraceFile:
     def foreign(self, why: str) -> TraceFormatError:
         """Return the error for another kind of file: its format, or `why` if it cannot be identified."""
         found = described(self.read(0, min(self.size, _HEAD_BYTES)))
-        return TraceFormatError(f"{self.path} is {found}" if found else f"{self.path} {why}; give a *{SUFFIX} file")
+        return TraceFormatError(f"{self.path} is {found}" if found else f"{self.path} {why}; pass a *{SUFFIX} file")
 
 
 def described(head: bytes) -> str:
@@ -300,7 +302,7 @@ def walk_plane(file: TraceFile, start: int, stop: int, *, every_field: bool = Fa
 def walk(file: TraceFile) -> SpaceSpans:
     """Find the planes and lines of an XSpace; raise TraceFormatError for an empty, truncated or foreign file."""
     if file.size == 0:
-        raise TraceFormatError(f"{file.path} is empty (0 bytes): the profiler wrote nothing; capture again")
+        raise TraceFormatError(f"{file.path} is empty (0 bytes): the profiler did not write any data; capture again")
     planes: list[PlaneSpan] = []
     texts: dict[int, list[str]] = {2: [], 3: [], 4: []}
     for number, span in fields(file, 0, file.size):
@@ -312,5 +314,5 @@ def walk(file: TraceFile) -> SpaceSpans:
             stop = min(span.stop, span.start + _LONGEST_TEXT)
             texts[number].append(file.read(span.start, stop).decode("utf-8", "replace"))
     if not planes and not texts[2] and not texts[3]:
-        raise file.foreign("contains no planes: it is not an XSpace, or the profiler recorded nothing")
+        raise file.foreign("contains no planes: it is not an XSpace, or the profiler recorded no events")
     return SpaceSpans(tuple(planes), tuple(texts[2]), tuple(texts[3]), tuple(texts[4]))

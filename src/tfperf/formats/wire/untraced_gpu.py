@@ -19,11 +19,11 @@ LIBRARY_FIX = (
     'in the job\'s environment, `pip install "tensorflow[and-cuda]"` (or nvidia-cuda-cupti-cu12), or add '
     "extras/CUPTI/lib64 of the CUDA toolkit to LD_LIBRARY_PATH; then restart the job"
 )
-_OTHER_PROFILER_FIX = "end the other profiler (nsys, ncu, or `dcgmi profile --pause` for DCGM) and try again"
+_OTHER_PROFILER_FIX = "stop the other profiler (nsys, ncu, or `dcgmi profile --pause` for DCGM) and try again"
 ROCM_FIX = "install the roctracer and rocprofiler packages of the job's ROCm version and restart the job"
 SILENT_FIX = (
-    f"either libcupti is not found ({LIBRARY_FIX}) or the driver refuses ({PERMISSION_FIX}); `tfperf doctor` in the "
-    "job's environment checks both"
+    f"either libcupti is not found ({LIBRARY_FIX}), or the driver does not allow profiling ({PERMISSION_FIX}); run "
+    "`tfperf doctor` in the job's environment to check both"
 )
 """The fix if the profile does not show which of the two usual causes applies."""
 
@@ -31,7 +31,7 @@ _REPORTS = (
     # (pattern of the profiler's message, cause, fix).
     (
         r"insufficient.?privilege|root permission|nvgpuctrperm",
-        "the driver allows profiling only for administrators",
+        "the driver allows only administrators to profile",
         PERMISSION_FIX,
     ),
     (
@@ -41,11 +41,11 @@ _REPORTS = (
     ),
     (
         r"multiple.?subscribers|cupti.*\b(?:already|another)\b",
-        "another profiler uses the GPU, and only one can",
+        "another profiler is using the GPU, and only one profiler can",
         _OTHER_PROFILER_FIX,
     ),
     ("roctracer|rocprof", "ROCm's tracer failed", ROCM_FIX),
-    ("cupti", "NVIDIA's tracer (CUPTI) failed", "`tfperf doctor` in the job's environment looks for the cause"),
+    ("cupti", "NVIDIA's tracer (CUPTI) failed", "run `tfperf doctor` in the job's environment to find the cause"),
 )
 _ROCM_WORK = r"^hip(?:Ext)?(?:Module)?(?:Launch|Memcpy|Memset|Stream|Event|Graph)\w*$"
 _GPU_WORK = "|".join(

@@ -26,7 +26,7 @@ from tfperf.models.linter.sources import Programs, is_profile, program_of, progr
 
 _ANYWHERE = frozenset(("_Arg", "_Retval", "Placeholder", "NoOp", "Const"))
 _MOST_OPS_NAMED = 20
-_NO_DEVICE = "The {} names no device: the rules of TPUs were applied; --device gpu has those of GPUs."
+_NO_DEVICE = "The {} does not specify a device, so TPU rules were applied; use --device gpu for GPU rules."
 
 
 class LintError(TfperfError, ValueError):
@@ -98,9 +98,9 @@ def lint_path(path: Path, options: LintOptions | None = None) -> LintResult:
 def _lint_programs(programs: Programs, source: str, options: LintOptions, reads: Sequence[Reads]) -> LintResult:
     """Apply rules to compiled programs; with known times, findings are sorted by time and waste."""
     if options.batch is not None:
-        raise LintError("compiled programs have sizes of their own: leave --batch out for programs of XLA")
+        raise LintError("--batch cannot be used with XLA programs, which have fixed shapes")
     if options.supported_ops is not None:
-        raise LintError("the rule about supported ops needs a graph: leave --supported-ops out for programs of XLA")
+        raise LintError("--supported-ops cannot be used with XLA programs: the rule requires a graph")
     device, notes = options.device, tuple[str, ...]()
     if device == "auto":
         # The default is the device that ran the programs, else TPU with a note.
@@ -158,7 +158,7 @@ def _graph_of(model: Any, name: str) -> bytes:
     if not hasattr(model, "graph") and hasattr(model, "inputs"):
         tensorflow = sys.modules.get("tensorflow")
         if tensorflow is None or not model.inputs:
-            raise LintError(f"{name} is not built, or not a model of TensorFlow: call it once, or give its SavedModel")
+            raise LintError(f"{name} is not built, or not a TensorFlow model: call it once, or pass its SavedModel")
         keras: Any = model
         specs = [tensorflow.TensorSpec(each.shape, each.dtype, name=each.name) for each in model.inputs]
         call = tensorflow.function(lambda *inputs: keras(inputs[0] if len(inputs) == 1 else [*inputs], training=False))
@@ -166,8 +166,8 @@ def _graph_of(model: Any, name: str) -> bytes:
     graph = getattr(model, "graph", model)
     if not hasattr(graph, "as_graph_def"):
         raise LintError(
-            f"{name} is not a model that can be checked: give a path, a Keras model that is built, or a concrete "
-            "function (my_function.get_concrete_function(...))"
+            f"{name} is not a model that can be checked: pass a path, a built Keras model, or a concrete function "
+            "(my_function.get_concrete_function(...))"
         )
     return bytes(graph.as_graph_def(add_shapes=True).SerializeToString())
 
@@ -218,14 +218,16 @@ def chosen_rules(options: LintOptions, device: Device | None = None, reads: Sequ
     found = [rule for rule in of_device if (not wanted or rule in wanted) and rule not in ignored]
     if options.supported_ops is None:
         if "TPU-OP-1" in wanted:
-            raise LintError("TPU-OP-1 needs a list of supported ops: pass --supported-ops FILE, an op on each line")
+            raise LintError(
+                "TPU-OP-1 requires a list of supported ops: pass --supported-ops FILE, with one op per line"
+            )
         found = [rule for rule in found if rule != "TPU-OP-1"]
     if device is not None and not found:
-        raise LintError(f"no rule of a {device.upper()} is left: leave --rule or --ignore out, or change --device")
+        raise LintError(f"no {device.upper()} rule remains: omit --rule or --ignore, or change --device")
     fitting = [rule for rule in found if not reads or {*RULES[rule].reads}.intersection(reads)]
     if not fitting:
         needs = next(each for each in _SOURCES if each in RULES[found[0]].reads)
-        raise LintError(f"{found[0]} reads {_SOURCES[needs]}, not {_SOURCES[reads[0]]}: give {_SOURCES[needs]}")
+        raise LintError(f"{found[0]} reads {_SOURCES[needs]}, not {_SOURCES[reads[0]]}: pass {_SOURCES[needs]}")
     return fitting
 
 
@@ -249,9 +251,9 @@ def _supported_ops(path: Path) -> Collection[str]:
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:
-        raise LintError(f"{path} is not a list of ops: write the name of an op on each line") from None
+        raise LintError(f"{path} is not a list of ops: write one op name per line") from None
     words = (line.partition("#")[0].strip().strip("`*- ,").removeprefix("tf.raw_ops.") for line in lines)
     found = {word.split()[0] for word in words if word}
     if not found:
-        raise LintError(f"{path} names no op: write the name of an op on each line")
+        raise LintError(f"{path} has no ops: write one op name per line")
     return found

@@ -18,7 +18,7 @@ LEVELS: tuple[Level, ...] = ("high", "medium", "low", "info")
 MIB = 1 << 20  # minimum padded size of a tensor with high severity
 SUBLANES, LANES = 8, 128  # sides of a TPU tile: multiples of the second-minor and of the minor dimension
 LARGE_BATCH = 64  # batch size from which TPU convolutions put the batch on the lanes
-GENERAL_TILING = "general tiling, to 8 and 128 in either order"
+GENERAL_TILING = "general tiling, to 8 and 128 in any order"
 _HIGH, _MEDIUM = 2.0, 1.25
 
 
@@ -81,7 +81,7 @@ def pad(size: int, multiple: int) -> int:
 def padding(dims: Sequence[int], multiples: Sequence[int]) -> Padding:
     """Return the padding of known dimensions to their multiples; a multiple of 1 adds no padding."""
     if len(dims) != len(multiples) or any(size < 0 for size in dims):
-        raise ValueError(f"dimensions {dims} are not known, or not {len(multiples)}")
+        raise ValueError(f"dimensions {dims} are unknown, or not {len(multiples)}")
     return Padding(tuple(dims), tuple(pad(size, multiple) for size, multiple in zip(dims, multiples, strict=True)))
 
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from tfperf.formats.hlo.model import BITS, Instruction, Module, ProgramError, Shape
 
-OPEN = "a dimension is not known"
+OPEN = "a dimension is unknown"
 _BYTE = 8
 _PUT_IN = ("fusion", "call")
 _BODIES = ("while", "conditional")
@@ -96,8 +96,7 @@ class HloGraph:
         self._steps_left -= links
         if self._steps_left < 0:
             raise ProgramError(
-                f"{self.module.name[:200]!r} has too many links between its instructions for the rules to be applied "
-                "in time: leave rules out (--ignore)"
+                f"{self.module.name[:200]!r} has too many edges between its HLO ops: skip rules with --ignore"
             )
 
     def _through(self, index: int, following: Callable[[int], Sequence[int]]) -> list[int]:
@@ -153,10 +152,7 @@ def graphs_of_program(module: Module) -> Iterator[HloGraph]:
         sizes[at] = own[at] + sum(sizes[each.calls[0]] for each in put_in)
     most = _MOST_PUT_IN + _TIMES * sum(own)
     if sizes[module.entry_at] + sum(sizes[body] for body in bodies) > most:
-        raise ProgramError(
-            f"{module.name[:200]!r} calls its computations so often that they make more than the {most:,} "
-            "instructions and operands that are read"
-        )
+        raise ProgramError(f"{module.name[:200]!r} expands to more than the maximum of {most:,} HLO ops and operands")
     yield HloGraph(module, module.entry_at, is_entry=True)
     for at in sorted(bodies):
         yield HloGraph(module, at, is_entry=False)

@@ -14,29 +14,29 @@ from tfperf.report.model import Column, Fact, Finding, Ranked, Report, Section, 
 
 _SEVERITIES: Mapping[Level, Severity] = {"high": "problem", "medium": "hint", "low": "hint", "info": "info"}
 VIOLATION_COLUMNS = (
-    Column("rule", "Rule", str, "", "id of the rule: tfperf explain says what it is"),
-    Column("level", "Level", str, "", "how much it matters: high, medium, low or info"),
-    Column("op", "Op", str, "", "the op, or the first of several"),
-    Column("dims", "Shape", str, "", "the tensor of the op that wastes most, as the program has it"),
-    Column("padded_dims", "Padded", str, "", "what it is rounded up to, in the layout that wastes least"),
-    Column("ratio", "Times", float, "", "how many times as large it is then"),
-    Column("wasted_bytes", "Waste", int, "bytes", "padding of all tensors of the op, and what is moved for nothing"),
-    Column("ratio_most", "Times, at most", float, "", "the same in the layout that wastes most", "data"),
-    Column("tensor", "Tensor", str, "", "which tensor of the op that is", "data"),
+    Column("rule", "Rule", str, "", "id of the rule (see tfperf explain)"),
+    Column("level", "Level", str, "", "severity: high, medium, low or info"),
+    Column("op", "Op", str, "", "the op, or the first one of several"),
+    Column("dims", "Shape", str, "", "shape of the op's tensor that wastes most, in the program"),
+    Column("padded_dims", "Padded", str, "", "its padded shape, in the layout that wastes least"),
+    Column("ratio", "Times", float, "", "padded size / size"),
+    Column("wasted_bytes", "Waste", int, "bytes", "padding of all tensors of the op, and bytes moved unnecessarily"),
+    Column("ratio_most", "Times, at most", float, "", "padded size / size, in the layout that wastes most", "data"),
+    Column("tensor", "Tensor", str, "", "role of the tensor in the op", "data"),
     Column("op_type", "Type", str, "", "type of the op", "data"),
-    Column("ops", "Ops", str, "", "all ops that the finding is about", "data"),
-    Column("what", "What", str, "", "the finding in words", "data"),
-    Column("advice", "Advice", str, "", "what to change", "data"),
-    Column("unless", "Unless", str, "", "when that does not apply", "data"),
-    Column("certainty", "Certainty", str, "", "exact, estimated (by the usual layout of the device) or weak", "data"),
-    Column("runs_in", "Runs in", str, "", "instruction of a compiled program that it runs in", "data"),
-    Column("source_line", "Source", str, "", "file and line of the program, where it says so", "data"),
-    Column("share_percent", "Of device time", float, "%", "share of the device time, where a trace was given", "data"),
+    Column("ops", "Ops", str, "", "all ops of the finding", "data"),
+    Column("what", "What", str, "", "text of the finding", "data"),
+    Column("advice", "Advice", str, "", "suggested change", "data"),
+    Column("unless", "Unless", str, "", "when the change does not apply", "data"),
+    Column("certainty", "Certainty", str, "", "exact, estimated (from the usual layout of the device) or weak", "data"),
+    Column("runs_in", "Runs in", str, "", "HLO op of a compiled program that it runs in", "data"),
+    Column("source_line", "Source", str, "", "file and line of the program, if recorded", "data"),
+    Column("share_percent", "Of device time", float, "%", "share of device time, if the source is a profile", "data"),
 )
 UNKNOWN_COLUMNS = (
-    Column("why", "Why", str, "", "what is missing"),
-    Column("op_count", "Ops", int, "count", "how many ops could not be judged for this reason"),
-    Column("op", "First", str, "", "the first of them"),
+    Column("why", "Why", str, "", "missing data"),
+    Column("op_count", "Ops", int, "count", "number of ops that could not be checked for this reason"),
+    Column("op", "First", str, "", "the first of these ops"),
     Column("ops", "All", str, "", "all of them", "data"),
 )
 
@@ -57,7 +57,7 @@ def lint_report(result: LintResult) -> Report:
         "lint",
         "Shapes and ops",
         findings=(Finding("lint", severity, f"{result.headline}."), *_by_rule(result)),
-        facts=(Fact("device", "Rules of", result.device.upper()),),
+        facts=(Fact("device", "Rules for", result.device.upper()),),
         tables=tuple(_tables(result)),
         notes=result.notes,
         is_lead=True,
@@ -85,7 +85,7 @@ def _tables(result: LintResult) -> Iterator[Table]:
         columns: tuple[Column, ...] = VIOLATION_COLUMNS
         if any(violation.share is not None for violation in result.violations):
             columns = at_levels(columns, {"share_percent": "brief"})
-        yield table_of("lint_findings", "Findings, the most important first", columns, data, ranked=ranked)
+        yield table_of("lint_findings", "Findings, most severe first", columns, data, ranked=ranked)
     if result.unknown:
         by_reason: dict[str, list[str]] = {}
         for op, why in result.unknown.items():
@@ -96,7 +96,7 @@ def _tables(result: LintResult) -> Iterator[Table]:
             "op": [ops[0] for ops in by_reason.values()],
             "ops": [", ".join(ops) for ops in by_reason.values()],
         }
-        yield table_of("lint_not_evaluable", "Ops that could not be judged", UNKNOWN_COLUMNS, unknown)
+        yield table_of("lint_not_evaluable", "Ops that could not be checked", UNKNOWN_COLUMNS, unknown)
 
 
 def _row(violation: Violation) -> dict[str, Any]:

@@ -22,7 +22,7 @@ BOTH: tuple[Reads, ...] = ("graph", "program")
 _NEEDS: Mapping[Reads, str] = {
     "graph": "ops, shapes and attributes of a graph",
     "program": "a compiled program",
-    "names": "names and types of the ops of a profile that holds no program of them",
+    "names": "names and types of the ops of a profile without their programs",
 }
 TPU_NOTES = (
     "Cloud TPU documentation, Profile TensorFlow workloads, notes on the performance of TensorFlow functions "
@@ -126,8 +126,7 @@ class Ledger:
         if violation.rule in self._rules:
             if len(self.violations) >= _MOST_FINDINGS:
                 raise TfperfError(
-                    f"there are more than {_MOST_FINDINGS:,} findings, too many to be of use: give a part of the "
-                    "model, or only some rules (--rule)"
+                    f"more than {_MOST_FINDINGS:,} findings: check a part of the model, or select rules with --rule"
                 )
             self.violations.append(violation)
 

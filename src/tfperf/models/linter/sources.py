@@ -24,16 +24,16 @@ from tfperf.trace.read import read_host
 
 _HEAD = 1 << 16
 _GRAPHS = ("saved_model.pb", "saved_model.pbtxt", "graph.pb")
-_OF_CPU = "The programs ran on a CPU: shares of time are upper bounds, of all instructions."
+_OF_CPU = "The programs ran on a CPU, so shares of time are upper bounds over all HLO ops."
 _COMPILED = (
-    "Compiled programs are judged by the rules that hold for them; others (fusion, reshapes) need the graph, as a "
-    "SavedModel has it."
+    "Compiled programs are checked against the rules that apply to them; other rules (fusion, reshapes) require the "
+    "graph, for example from a SavedModel."
 )
 
 
 _NAMES_ONLY = (
-    "The profile holds no program of XLA that ran, so its ops were judged by their names only: give the SavedModel or "
-    "graph for all rules."
+    "The profile has no XLA programs that ran, so ops were checked only by name: pass the SavedModel or graph for "
+    "all rules."
 )
 
 
@@ -61,7 +61,7 @@ def is_profile(path: Path) -> bool:
     try:
         return bool(find_runs(path))
     except TraceNotFoundError as error:
-        raise TfprofInputError(f"{path} holds no saved_model.pb and no graph.pb, and {error}") from error
+        raise TfprofInputError(f"{path} has no saved_model.pb or graph.pb, and {error}") from error
 
 
 def program_of(path: Path) -> Programs | None:
@@ -102,8 +102,8 @@ def programs_that_ran(path: Path, *, by_name: bool = True) -> Programs:
         return Programs(modules={}, named_ops=named_ops, notes=(_NAMES_ONLY,))
     if not modules:
         raise TfprofInputError(
-            f"{path} holds no program of XLA that ran: profile code that is compiled (jit_compile=True, JAX), or give "
-            "the SavedModel or graph"
+            f"{path} has no XLA programs that ran: profile compiled code (jit_compile=True, JAX), or pass the "
+            "SavedModel or graph"
         )
     whole = max(xla.whole_ps, 1)
     by_place: dict[tuple[int, str], float] = {}
@@ -113,10 +113,7 @@ def programs_that_ran(path: Path, *, by_name: bool = True) -> Programs:
             by_place[key] = by_place.get(key, 0.0) + op.time_ps / whole
     notes = (_COMPILED, *((_OF_CPU,) if xla.place == "cpu" else ()))
     if xla.lost:
-        notes = (
-            *notes,
-            f"{counted(len(xla.lost), 'program')} that ran cannot be judged: the profile does not hold them.",
-        )
+        notes = (*notes, f"{counted(len(xla.lost), 'program')} that ran cannot be checked: missing from the profile.")
     devices: dict[str, Device] = {"gpu": "gpu", "tpu": "tpu"}
     device = devices.get(xla.place or "")
     return Programs(modules=modules, shares=by_place, named_ops=named_ops, notes=notes, device=device)

@@ -36,7 +36,7 @@ def checker_of(text: str) -> str:
     for name in CHECKERS:
         if name.lower() == plain:
             return name
-    raise OptionError(f"{text!r} is not a checker: use some of {', '.join(CHECKERS)}")
+    raise OptionError(f"{text!r} is not a checker: use one or more of {', '.join(CHECKERS)}")
 
 
 def advise_report(model: Model, *, checkers: Sequence[str] = CHECKERS, every_frame: bool = False) -> Report:
@@ -63,10 +63,10 @@ def _named(text: str) -> str:
 
 def _no_times(model: Model) -> Iterator[Finding]:
     if not model.steps:
-        yield Finding("no_steps", "info", "no step was recorded, so there are no times to judge", _GIVE_RUNS)
+        yield Finding("no_steps", "info", "no steps were recorded, so times are unknown", _GIVE_RUNS)
 
 
-_GIVE_RUNS = "give RunMetadata files with --run-meta"
+_GIVE_RUNS = "pass RunMetadata files with --run-meta"
 
 
 def _accelerator_utilization(model: Model) -> Section:
@@ -74,13 +74,13 @@ def _accelerator_utilization(model: Model) -> Section:
     devices = used_devices(model)
     findings = [*_no_times(model), *map(_of_device, devices)]
     if not findings:
-        findings.append(Finding("no_accelerator", "info", "no kernel of an accelerator was recorded"))
+        findings.append(Finding("no_accelerator", "info", "no accelerator kernels were recorded"))
     columns = (
         Column("device", "device", str),
         Column("kernel_ms", "kernels", float, "ms", "summed time of its kernels"),
-        Column("step_ms", "step", float, "ms", "from the first start to the last end of its nodes"),
-        Column("utilization_percent", "utilization", float, "%", "kernels / step; parallel kernels add up"),
-        Column("busy_percent", "busy", float, "%", "part of the step in which at least one kernel runs"),
+        Column("step_ms", "step", float, "ms", "time from the first start to the last end of its nodes"),
+        Column("utilization_percent", "utilization", float, "%", "kernels / step; parallel kernels are summed"),
+        Column("busy_percent", "busy", float, "%", "share of the step in which at least one kernel runs"),
         Column("step", "in step", int),
     )
     data: dict[str, list[Any]] = {column.key: [getattr(device, column.key) for device in devices] for column in columns}
@@ -90,11 +90,11 @@ def _accelerator_utilization(model: Model) -> Section:
 
 def _of_device(device: UsedDevice) -> Finding:
     share = device.busy_percent
-    text = f"{_named(device.device)} computes for {format_percent(share)}% of step {device.step}"
+    text = f"{_named(device.device)} is busy for {format_percent(share)}% of step {device.step}"
     if share >= _LOW:
         return Finding("accelerator_used", "info", text)
     severity: Severity = "problem" if share < _VERY_LOW else "hint"
-    action = "profile the job with tfperf run or tfperf capture: tfperf analyze says what the device waits for"
+    action = "profile the job with tfperf run or tfperf capture: tfperf analyze shows why the device waits"
     return Finding("low_accelerator_utilization", severity, text, action)
 
 
@@ -103,21 +103,21 @@ def _operation(model: Model) -> Section:
     findings = []
     unfused = unfused_batch_norms(model)
     if unfused:
-        text = f"{counted(len(unfused), 'batch norm')} of single ops: {listed([*map(_named, unfused)], 3)}"
+        text = f"{counted(len(unfused), 'unfused batch norm')}: {listed([*map(_named, unfused)], 3)}"
         action = (
-            "use the fused op: tf.compat.v1.nn.fused_batch_norm, or fused=True where the layer has it "
-            "(that of Keras 3 has not)"
+            "use the fused op: tf.compat.v1.nn.fused_batch_norm, or fused=True if the layer supports it (Keras 3 "
+            "layers do not)"
         )
         findings.append(Finding("unfused_batch_norm", "hint", text, action))
     device_of = dict(zip(model.names, model.device, strict=True))
     nhwc = [name for name in model.nhwc if is_accelerator(device_of.get(name, ""))]
     if nhwc:
         text = f"{counted(len(nhwc), 'op')} on accelerators with data_format NHWC: {listed([*map(_named, nhwc)], 3)}"
-        action = "measure both layouts: NCHW is faster on old GPUs, NHWC often is on those with tensor cores"
+        action = "measure both layouts: NCHW is faster on old GPUs, NHWC often on GPUs with tensor cores"
         findings.append(Finding("nhwc_on_accelerator", "info", text, action))
     if not findings:
         findings.append(
-            Finding("nothing_found", "info", f"none of {counted(len(model.names), 'node')} has a faster form")
+            Finding("nothing_found", "info", f"no faster form for any of {counted(len(model.names), 'node')}")
         )
     return Section("operation", "Operations", tuple(findings))
 
@@ -130,13 +130,13 @@ def _expensive_operation(model: Model, *, every_frame: bool) -> Section:
     if (first := first_step_finding(model)) is not None:
         findings.append(first)
     if not findings:
-        findings.append(Finding("nothing_found", "info", "no op took a microsecond"))
+        findings.append(Finding("nothing_found", "info", "all ops take less than a microsecond"))
     tables = (
-        *_table("ops", f"Op types, the first {MOST}", "op type", ops),
-        *_table("scopes", f"Scopes, the first {MOST}", "scope", scopes),
+        *_table("ops", f"Top {MOST} op types", "op type", ops),
+        *_table("scopes", f"Top {MOST} scopes", "scope", scopes),
         *_table("lines", "Lines of code", "line of code", lines),
     )
-    notes = () if model.stacks.files or not model.steps else ("Lines of code need an op log (--op-log).",)
+    notes = () if model.stacks.files or not model.steps else ("Lines of code require an op log (--op-log).",)
     return Section("expensive_operation", "Expensive operations", tuple(findings), tables=tables, notes=notes)
 
 
@@ -150,9 +150,9 @@ def _table(name: str, title: str, head: str, rows: Sequence[CostlyRow]) -> Itera
         Column("name", head, str, depth_key="depth" if name == "lines" else ""),
         Column("time_ms", "time", float, "ms", "mean of the recorded steps, accelerator and CPU"),
         Column("accelerator_ms", "accelerator", float, "ms", "time of kernels", parts),
-        Column("cpu_ms", "CPU", float, "ms", "time of ops on the CPU; of a GPU's ops, of launching them", parts),
+        Column("cpu_ms", "CPU", float, "ms", "CPU time of ops; for GPU ops, launch time", parts),
         Column("time_percent", "%", float, "%", "share of the time of all nodes"),
-        Column("kernels", "runs as", str, "", "kernels that ran in the place of these ops, with another name", kernels),
+        Column("kernels", "runs as", str, "", "kernels that ran instead of these ops, with another name", kernels),
         Column("depth", "level", int, level="data"),
     )
     data = {column.key: [getattr(row, column.key) for row in rows] for column in columns}
@@ -163,10 +163,10 @@ def _of_op(row: CostlyRow) -> Finding:
     """Return a finding on the most expensive op type, with its kernel if another one ran."""
     text = f"{_named(row.name)} takes {format_percent(row.time_percent)}% of the time of all ops"
     if row.kernels:
-        text += f"; what runs there is {_named(row.kernels)}"
+        text += f"; it runs as {_named(row.kernels)}"
     severity: Severity = "hint" if row.time_percent >= _MOST_OF_ALL else "info"
     named = row.name if row.name.isidentifier() else "TYPE"
-    action = f"tfperf tfprof scope --account-type-regexes {named} --order-by micros shows where"
+    action = f"run tfperf tfprof scope --account-type-regexes {named} --order-by micros to see where"
     return Finding("expensive_op", severity, text, action)
 
 
@@ -175,27 +175,27 @@ def _job(model: Model) -> Section:
     hosts = host_times(model.hosts)
     findings = [*_no_times(model), *_of_ends(model), *filter(None, map(_of_received, hosts))]
     if not findings:
-        found = "the hosts of this job end together" if len(hosts) > 1 else "there are records of one host"
+        found = "the hosts of this job end steps at the same time" if len(hosts) > 1 else "only one host has records"
         action = (
             ""
             if len(hosts) > 1
-            else "give the files of all hosts, several for a step: --run-meta 10=HOST_A --run-meta 10=HOST_B"
+            else "pass the files of all hosts, several per step: --run-meta 10=HOST_A --run-meta 10=HOST_B"
         )
         findings.append(Finding("nothing_found", "info", found, action))
     columns = (
         Column("host", "host", str),
-        Column("step_ms", "step", float, "ms", "mean time from its first start to its last end"),
-        Column("received_ms", "receives", float, "ms", "mean time of a step in RecvTensor calls, which may overlap"),
-        Column("received", "calls", float, "", "RecvTensor calls in a step"),
-        Column("late_ms", "late", float, "ms", "mean time by which it ends after the first host"),
-        Column("last_count", "last", int, "count", "steps in which it ends last"),
-        Column("steps", "steps", int, "count", "steps with records of it"),
+        Column("step_ms", "step", float, "ms", "mean time from the first start to the last end on the host"),
+        Column("received_ms", "receives", float, "ms", "mean time per step in RecvTensor calls, which may overlap"),
+        Column("received", "calls", float, "", "RecvTensor calls per step"),
+        Column("late_ms", "late", float, "ms", "mean delay after the first host to end the step"),
+        Column("last_count", "last", int, "count", "steps in which the host ends last"),
+        Column("steps", "steps", int, "count", "steps with records of the host"),
     )
     data: dict[str, list[Any]] = {column.key: [getattr(host, column.key) for host in hosts] for column in columns}
     tables = (table_of("hosts", "Hosts", columns, data),) if hosts else ()
-    notes: tuple[str, ...] = ("The JobChecker of tfprof was never published: this is tfperf's own.",)
+    notes: tuple[str, ...] = ("tfprof's JobChecker was never published: this one is tfperf's own.",)
     if len(hosts) > 1:
-        notes += ("Ends are compared by the clocks of the hosts: clocks that differ look like hosts that are late.",)
+        notes += ("Step ends are compared by host clocks: clocks that differ look like late hosts.",)
     return Section("job", "Job", tuple(findings), tables=tables, notes=notes)
 
 
@@ -204,11 +204,14 @@ def _of_ends(model: Model) -> Iterator[Finding]:
     if apart is None or apart.apart_ms < _FAR_APART * apart.step_ms:
         return
     text = (
-        f"hosts end a step {format_ms(apart.apart_ms)} ms apart (median), of {format_ms(apart.step_ms)} ms; "
-        f"{_named(apart.last)} is last in {apart.last_count} of {counted(apart.steps, 'step')}"
+        f"hosts end steps {format_ms(apart.apart_ms)} ms apart (median), with {format_ms(apart.step_ms)} ms per "
+        f"step; {_named(apart.last)} is last in {apart.last_count} of {counted(apart.steps, 'step')}"
     )
     yield Finding(
-        "hosts_apart", "hint", text, "compare the ops of that host with those of another: views of its files alone"
+        "hosts_apart",
+        "hint",
+        text,
+        "compare the ops of the last host with another host: show views of the files of one host at a time",
     )
 
 
@@ -216,11 +219,14 @@ def _of_received(host: HostTimes) -> Finding | None:
     if host.received_ms < _MUCH_RECEIVED * host.step_ms:
         return None
     text = (
-        f"{_named(host.host)} is in RecvTensor for {format_ms(host.received_ms)} ms of a step of "
-        f"{format_ms(host.step_ms)} ms, counting calls that overlap"
+        f"{_named(host.host)} spends {format_ms(host.received_ms)} ms of a {format_ms(host.step_ms)} ms step in "
+        "RecvTensor, summed over overlapping calls"
     )
     return Finding(
-        "much_received", "hint", text, "send less between hosts: larger batches, or variables near their ops"
+        "much_received",
+        "hint",
+        text,
+        "send less data between hosts: use larger batches, or place variables near their ops",
     )
 
 

@@ -40,22 +40,23 @@ from tfperf.trace.steps.steps import Steps, step_word
 from tfperf.trace.steps.tpu_steps import core_steps
 
 NO_FRAMES = (
-    "the profile has no Python frames, so it has no code view: take one with `tfperf run --python-trace train.py`, or "
-    "of a running job with `tfperf capture --python-trace --port 6009`; or say with --op-log which code built the graph"
+    "the profile has no Python frames, so the code view is not available: record them with `tfperf run "
+    "--python-trace train.py`, or for a running job with `tfperf capture --python-trace --port 6009`; or pass the "
+    "log of the code that built the graph with --op-log"
 )
 _NO_GRAPH = (
-    "a profile has no graph, so it has no graph view: give one with --graph "
+    "a profile has no graph, so the graph view is not available: pass a graph with --graph "
     "(concrete_function.graph.as_graph_def(add_shapes=True))"
 )
 _MEMORY = ("bytes", "peak_bytes", "residual_bytes", "output_bytes")
 _WHY = {
-    **dict.fromkeys(_MEMORY, "a profile does not say which op holds which memory; see tfperf analyze -s memory"),
-    "params": "a profile has no sizes of variables; give the graph with --graph",
+    **dict.fromkeys(_MEMORY, "a profile does not record memory per op; use tfperf analyze -s memory"),
+    "params": "a profile has no variable sizes; pass the graph with --graph",
     "float_ops": (
-        "a profile has no float operations; give the graph with --graph and its log with --op-log, and a profile in "
+        "a profile has no float operations; pass the graph with --graph, its log with --op-log, and a profile in "
         "which the host ran all ops"
     ),
-    "occurrence": "some ops show in their kernels only, so how often they ran is not known",
+    "occurrence": "some ops are visible only through their kernels, so their number of runs is unknown",
     "accelerator_micros": "kernels are launched by threads without Python frames",
 }
 _CPU = "/device:cpu:0"
@@ -116,7 +117,7 @@ def trace_model(  # noqa: PLR0913  (every parameter is an option that users name
     model = replace(traced.model, skipped=skip_first)
     notes = (*traced.notes, *steps.notes)
     if len(selected.files) > 1:
-        notes = (*notes, f"These are the costs of {file.host}, one of {len(selected.files)} hosts.")
+        notes = (*notes, f"Costs are for {file.host}, one of {len(selected.files)} hosts.")
     return replace(traced, model=model, notes=notes)
 
 
@@ -133,22 +134,22 @@ class _Windows:
         if not len(every):
             self.start, self.end = (np.array([each], np.int64) for each in trace.extent_ps)
             self.numbers = np.zeros(1, np.int64)
-            self.notes = (f"The profile shows no steps ({steps.explanation}): step 0 is the whole capture.",)
+            self.notes = (f"The profile has no steps ({steps.explanation}): step 0 is the whole capture.",)
             return
         if len(distinct(self.numbers)) < len(rows):
             self.numbers = np.arange(len(rows))
-            self.notes += ("The program gave several steps one number: here they are numbered from 0.",)
+            self.notes += ("Several steps have the same number in the program, so they are renumbered from 0.",)
         started = "it started" if trace.device_kind == "tpu" else "the host started it"
         kind = step_word(counted_steps.kinds[0])
-        whole = "" if not any(counted_steps.flags) else ", some of them not whole"
+        whole = "" if not any(counted_steps.flags) else ", including partial steps"
         left_out = len(steps) - len(every)
         others = f"; {counted(skip_first, 'first step')} skipped" if skip_first else ""
         others += (
-            f"; {counted(left_out, 'other step')} (cut off, slow, or of another kind) left out" if left_out else ""
+            f"; {counted(left_out, 'other step')} (cut off, slow, or of another kind) excluded" if left_out else ""
         )
         self.notes += (
-            f"The mean is over {counted(len(rows), kind)}{whole}, whether an op ran in all of them or not"
-            f"{others}. An op counts in the step in which {started}.",
+            f"The mean is over {counted(len(rows), kind)}{whole}, even if an op did not run in all of them{others}. "
+            f"An op belongs to the step in which {started}.",
         )
 
     def executions(self, costs: Costs, order: Int64s) -> tuple[dict[int, Executions], Executions]:
@@ -178,7 +179,7 @@ def _of_ops(trace: HostTrace, steps: _Windows, on_device: OpEvents, graph: Graph
             known.append(kind)
     if not kernels:
         raise TfprofInputError(
-            f"{trace.path} has no op of TensorFlow: take the profile with --host-tracer-level 2, while the job works"
+            f"{trace.path} has no TensorFlow ops: profile with --host-tracer-level 2 while the job is running steps"
         )
     model = build_model(_extended(graph, kernels), {}, log)
     number = {name: node for node, name in enumerate(model.names)}
@@ -200,8 +201,8 @@ def _of_ops(trace: HostTrace, steps: _Windows, on_device: OpEvents, graph: Graph
         sum_us = 0 if traced.mean is None else int(traced.mean.accelerator_micros.sum())
         mean = format_ms(sum_us / max(cores, 1) / _US_PER_MS)
         notes = (
-            f"Times are sums over {counted(cores, 'TPU core')}: {mean} ms per core and step. A core that waits for a "
-            f"copy counts too. {NO_FRAMEWORK_OP}: ops that the compiler added, such as copies.",
+            f"Times are sums over {counted(cores, 'TPU core')}: {mean} ms per core and step, including waits for "
+            f"copies. {NO_FRAMEWORK_OP}: ops that the compiler added, such as copies.",
         )
     return TracedModel(model=traced, notes=notes, unknown=frozenset(unknown))
 
@@ -223,15 +224,15 @@ def _joined_names(*ops: Sequence[tuple[str, str]], graph: Graph) -> dict[str, st
 
 def _notes(graph: Graph, kernels: dict[str, list[str]], on_device: OpEvents) -> tuple[str, ...]:
     """Return notes on names, types and times."""
-    notes = ["Op types are those of the kernels that ran (_FusedMatMul), and a fused op has the name of its last part."]
+    notes = ["Op types are the types of the kernels that ran (_FusedMatMul). A fused op has the name of its last part."]
     if graph.names:
         there = len({*graph.names}.intersection(kernels))
         notes = [
-            f"{there} of the {counted(len(kernels), 'op')} that ran are in the graph by name; the others stand beside "
-            "it under the types of their kernels (TensorFlow's optimizer renames and fuses ops)."
+            f"{there} of the {counted(len(kernels), 'op')} that ran are in the graph by name; the others are listed "
+            "separately, by the types of their kernels (TensorFlow's optimizer renames and fuses ops)."
         ]
     if len(on_device.op):
-        notes.append("Time on devices is that of kernels and copies of which the op is known, added up over devices.")
+        notes.append("Device time is the time of kernels and copies with a known op, summed over devices.")
     return tuple(notes)
 
 
@@ -257,15 +258,15 @@ def _of_python(trace: HostTrace, steps: _Windows) -> TracedModel:
         raise TfprofInputError(NO_FRAMES)
     if not len(calls.node):
         raise TfprofInputError(
-            "the profile has Python frames, but no call into TensorFlow lies in them: there is no code view; "
-            "tfperf analyze -s python has the functions of Python"
+            "the profile has Python frames, but they contain no calls into TensorFlow, so the code view is not "
+            "available; tfperf analyze -s python shows Python functions"
         )
     return TracedModel(
         model=_model_of_calls(calls, steps),
         notes=(
-            "Times are of calls from Python into TensorFlow, with what they wait for; what TensorFlow's own threads do "
-            "after a call has returned is in none. tfperf analyze -s python has the time of Python itself.",
-            *([f"Left out: {counted(calls.outside, 'call')} that no Python frame is around."] * bool(calls.outside)),
+            "Times are for calls from Python into TensorFlow, including their waits, but not work of TensorFlow's "
+            "own threads after a call returns. tfperf analyze -s python shows the time of Python itself.",
+            *([f"Omitted: {counted(calls.outside, 'call')} outside of Python frames."] * bool(calls.outside)),
         ),
         unknown=frozenset((*_MEMORY, "params", "float_ops", "accelerator_micros")),
     )

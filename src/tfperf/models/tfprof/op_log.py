@@ -75,7 +75,7 @@ class OpLog(Struct, frozen=True, kw_only=True):
 def read_op_log(file: InputFile) -> OpLog:
     """Read an op log; raises TfprofInputError."""
     if not file.data:
-        raise file.refused("is empty: it should be an op log; write it with write_op_log")
+        raise file.refused("is empty, but should be an op log; write it with write_op_log")
     file.is_none_of_others()
     log = Decoder(file, 0, TENSORFLOW).one("OpLogProto", file.data)
     entries = items(log.column("log_entries"))

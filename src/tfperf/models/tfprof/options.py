@@ -100,10 +100,10 @@ def check(options: Options) -> None:
         raise OptionError(f"order_by {options.order_by!r} is unknown: use one of {', '.join(ORDERS)}")
     unknown = [name for name in options.select if name not in SELECTABLE]
     if unknown:
-        raise OptionError(f"select {unknown[0]!r} is unknown: use some of {', '.join(SELECTABLE)}")
+        raise OptionError(f"select {unknown[0]!r} is unknown: use one or more of {', '.join(SELECTABLE)}")
     if options.step < -1:
         raise OptionError(
-            f"step {options.step} does not exist: give the number of a recorded step, or -1 for their mean"
+            f"step {options.step} does not exist: use the number of a recorded step, or -1 for their mean"
         )
     for name in ("account_type", "start_name", "trim_name", "show_name", "hide_name"):
         for regex in getattr(options, f"{name}_regexes"):
@@ -116,7 +116,7 @@ def check(options: Options) -> None:
             except ValueError:
                 raise OptionError(
                     f"{name}_regexes: {without_middle(regex, 60)!r} cannot be compared with whole names: end \\Q with"
-                    r" \E, and write fewer than 990 characters"
+                    r" \E, and use fewer than 990 characters"
                 ) from None
 
 
@@ -125,7 +125,7 @@ def options_from(given: Mapping[str, Any]) -> Options:
     unknown = [name for name in given if name not in Options.__struct_fields__]
     if unknown:
         raise OptionError(
-            f"{unknown[0]!r} is not an option of tfprof: use some of {', '.join(Options.__struct_fields__)}"
+            f"{unknown[0]!r} is not a tfprof option: use one or more of {', '.join(Options.__struct_fields__)}"
         )
     try:
         return msgspec.convert(dict(given), Options)

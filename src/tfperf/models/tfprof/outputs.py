@@ -63,9 +63,9 @@ def parse_output(text: str, view: View) -> Target:
     if named is None:
         kind = re.fullmatch(rf"({_KIND}):?", text)
         if kind:
-            raise OptionError(f"output {text!r} names no file: write {kind[1]}=FILE")
+            raise OptionError(f"output {text!r} has no file: use {kind[1]}=FILE")
         if re.match(r"\w+(:outfile)?=", text):
-            raise OptionError(f"output {text!r} is unknown: write stdout, none, or {', '.join(_KINDS)} with =FILE")
+            raise OptionError(f"output {text!r} is unknown: use stdout, none, or {', '.join(_KINDS)} with =FILE")
         return Target("file", Path(text))
     kind_name = named[1]
     if view not in _VIEWS.get(kind_name, (view,)):
@@ -151,8 +151,8 @@ def view_page(shown: Shown, attribute: str, title: str) -> str:
     )
     chart = flame_chart(flame, title, FlameScale(unit=unit, divisor=divisor, separator="/"), most=MOST_BOXES)
     if not chart.widths:
-        raise TfprofInputError(f"nothing that is shown has any {attribute}, so there is nothing to draw")
-    sentences = [f"A box is as wide as its {what}."]
+        raise TfprofInputError(f"the selected rows have no {attribute}, so nothing can be drawn")
+    sentences = [f"The width of a box shows its {what}."]
     if empty := len(tree) - len(chart.widths) - chart.omitted:
         sentences.append(f"Not drawn: {counted(empty, 'row')} without {what}.")
     return flame_page(FlameDocument(title=title, sentences=tuple(sentences), charts=(chart,)))
@@ -203,13 +203,15 @@ def pprof_bytes(model: Model, options: Options, view: View = "code") -> bytes:
     TfprofInputError if no node has a stack.
     """
     if view != "code":
-        raise OptionError(f"the {view} view has no pprof output: only the code view has (tfperf tfprof code)")
+        raise OptionError(f"the {view} view has no pprof output: use the code view (tfperf tfprof code)")
     attributes = [*dict.fromkeys(name for name in options.select if name in UNITS)]
     if not attributes:
-        raise OptionError(f"pprof needs something to sum up: select some of {', '.join(UNITS)}")
+        raise OptionError(f"pprof requires a value to sum: select one or more of {', '.join(UNITS)}")
     start, duration = _recorded_nanos(model, options.step)
     if not model.stacks.ends[-1]:
-        raise TfprofInputError("no node has a call stack, so there is no code view: give the op log with --op-log")
+        raise TfprofInputError(
+            "no node has a call stack, so the code view is not available: pass the op log with --op-log"
+        )
     profile = _Profile(model)
     profile.add_kinds(attributes, options)
     tree, built = whole_tree(model, "code", options)

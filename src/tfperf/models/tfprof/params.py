@@ -39,15 +39,15 @@ _KEYS = {"yes": "trainable_params", "no": "non_trainable_params", _UNKNOWN: "unk
 
 _SHARE = Column("params_percent", "%", float, "%", "share of all parameters")
 _BYTES = Column("size_bytes", "size", int, "bytes", "bytes of the values")
-_SHAPE = Column("shape", "shape", str, meaning="dimensions; of a layer, those of each variable")
-_DTYPE = Column("dtype", "type", str, meaning="type of an element")
+_SHAPE = Column("shape", "shape", str, meaning="dimensions; for a layer, the dimensions of each variable")
+_DTYPE = Column("dtype", "type", str, meaning="element type")
 _TRAINED = Column(
     "trainable",
     "trainable",
     str,
-    meaning="yes, no, or unknown, where the source does not say; partly: some variables are",
+    meaning="yes, no, or unknown if the source does not record it; partly: only some variables are trained",
 )
-_PARAMS = Column("params", "parameters", int, "count", "elements of the variables; not those of optimizers")
+_PARAMS = Column("params", "parameters", int, "count", "elements of the variables, excluding optimizer variables")
 _VARIABLES = Column("variables", "variables", int, "count", "variables in the layer", "data")
 _LAYERS = (Column("layer", "layer", str), _PARAMS, _SHARE, _BYTES, _TRAINED, _DTYPE, _SHAPE, _VARIABLES)
 _EACH = (
@@ -62,9 +62,7 @@ _EACH = (
 )
 _APART = (
     Column("variable", "variable", str),
-    Column(
-        "why", "why", str, meaning="optimizer: it belongs to one; counter or seed: it counts steps or seeds numbers"
-    ),
+    Column("why", "why", str, meaning="optimizer: optimizer variable; counter or seed: step counter or random seed"),
     Column("elements", "elements", int, "count"),
     _BYTES,
     _DTYPE,
@@ -94,7 +92,7 @@ def params_report(path: Path, op_log: Path | None = None) -> Report:
             _row([each], 0) | {"variable": each.path, "why": each.apart, "elements": each.elements} for each in last
         ]
         ranked = Ranked("elements", _NOT_COUNTED_ROWS)
-        tables.append(_table("params_not_counted", "Not counted", _APART, cells, ranked=ranked))
+        tables.append(_table("params_not_counted", "Excluded", _APART, cells, ranked=ranked))
     section = Section(
         "params",
         "Parameters by layer",
@@ -152,7 +150,7 @@ def _summary(found: Found, counted_in: Sequence[Variable], apart: Sequence[Varia
 def _facts(counted_in: Sequence[Variable], apart: Sequence[Variable]) -> Iterator[Fact]:
     total, split = _elements(counted_in), _split(counted_in)
     yield Fact("params", "Parameters", total, "count")
-    titles = {"yes": "Trainable", "no": "Non-trainable", _UNKNOWN: "Trainable or not: unknown"}
+    titles = {"yes": "Trainable", "no": "Non-trainable", _UNKNOWN: "Trainable unknown"}
     for said, title in titles.items():
         if split[said] and total:
             share = format_percent(100 * split[said] / total)
@@ -160,20 +158,20 @@ def _facts(counted_in: Sequence[Variable], apart: Sequence[Variable]) -> Iterato
     yield Fact("size_bytes", "Size", _size(counted_in), "bytes")
     if apart:
         why = ", ".join(sorted({variable.apart for variable in apart}))
-        yield Fact("not_counted", "Not counted", counted(len(apart), "variable"), note=why)
+        yield Fact("not_counted", "Excluded", counted(len(apart), "variable"), note=why)
 
 
 def _findings(found: Found, counted_in: Sequence[Variable]) -> Iterator[Finding]:
     if unknown := _without_shape(counted_in):
         text = f"the total may be wrong: {counted(unknown, 'variable has', 'variables have')} no shape in the source"
-        action = "write the graph with as_graph_def(add_shapes=True), or give the checkpoint"
+        action = "write the graph with as_graph_def(add_shapes=True), or pass the checkpoint"
         yield Finding("params_without_shape", "problem", text, action)
     if found.hidden:
         what = counted(found.hidden, "resource goes", "resources go")
-        text = f"the total may be wrong: {what} only into functions (loops, conditions), and may be variables"
-        yield Finding("params_hidden", "problem", text, "give the saved model or a checkpoint instead")
+        text = f"the total may be wrong: {what} only into functions (loops, conditions) and may be variables"
+        yield Finding("params_hidden", "problem", text, "pass the saved model or a checkpoint instead")
     if not counted_in:
-        yield Finding("params_none", "hint", "no variable in it is a parameter of a model")
+        yield Finding("params_none", "hint", "the source has no model parameters")
 
 
 def _layers_table(variables: Sequence[Variable]) -> Table:
@@ -214,17 +212,17 @@ _HEAD = 1 << 16
 _ZIP, _HDF5 = b"PK\x03\x04", b"\x89HDF\r\n\x1a\n"
 _TRAINED_KEY, _ALL = b"trainable_variables", b"variables"
 _READER_NAMES = (
-    "The graph of a function knows no names of variables: each is named after the op that first reads it, and its "
-    "layer as in the graph, with numbers that Keras appended (hidden1_1)."
+    "A function graph has no variable names: each variable has the name of the op that first reads it, and its "
+    "layer has the name in the graph, with numbers that Keras appended (hidden1_1)."
 )
 _UNSAID = {
-    "weights": "A weights file does not say which variables are trainable; the .keras file of the model does.",
-    "graph": "The graph alone does not say which variables are trainable; the log of tfprof does (--op-log).",
-    "function": "What is not updated in this graph may be trained or not: the graph of a training step would say.",
-    "checkpoint": "A checkpoint does not say which variables are trainable, but for those that an optimizer lists.",
-    "named checkpoint": "Names in a checkpoint do not say which variables are trainable; a .meta file beside it does.",
-    "SavedModel": "Layers of Keras say only in the exports of `model.export` which of their variables are trainable.",
-    ".keras": "Of layers that are not Keras's own, the file does not say which variables are trainable.",
+    "weights": "A weights file does not record which variables are trainable; the .keras file of the model does.",
+    "graph": "The graph alone does not record which variables are trainable; the tfprof log does (--op-log).",
+    "function": "Variables that this graph does not update may be trained or not; a graph of a training step shows it.",
+    "checkpoint": "A checkpoint does not record which variables are trainable, except those that an optimizer lists.",
+    "named checkpoint": "Names in a checkpoint do not show which variables are trainable; an adjacent .meta file does.",
+    "SavedModel": "Keras layers record which variables are trainable only in exports of `model.export`.",
+    ".keras": "For custom layers, the file does not record which variables are trainable.",
 }
 
 
@@ -241,7 +239,7 @@ def read_variables(path: Path, op_log: Path | None = None) -> Found:
     """Return the variables of a source; `op_log` lists the trainable ones of a graph. Raises TfprofInputError."""
     found = _read(path, op_log)
     if op_log is not None and "graph" not in found.kind:
-        raise TfprofInputError(f"{path} is a {found.kind}, which needs no op log: leave --op-log out")
+        raise TfprofInputError(f"{path} is a {found.kind}, which does not use an op log: omit --op-log")
     return found
 
 
@@ -266,7 +264,7 @@ def _of_folder(path: Path, op_log: Path | None) -> Found:
     if (path / "saved_model.pb").is_file():
         return _of_graph(path / "saved_model.pb", op_log)
     if (path / "saved_model.pbtxt").is_file():
-        raise TfprofInputError(f"{path} is a SavedModel in text: save it again in binary form (saved_model.pb)")
+        raise TfprofInputError(f"{path} is a text SavedModel: save it in binary form (saved_model.pb)")
     if (path / "checkpoint").is_file():
         return _of_checkpoint(path)
     if (path / "graph.pb").is_file():
@@ -275,7 +273,7 @@ def _of_folder(path: Path, op_log: Path | None) -> Found:
     if is_checkpoint(path):
         return _of_checkpoint(path)
     raise TfprofInputError(
-        f"{path} holds no saved_model.pb, checkpoint or graph.pb: name a file, or the prefix of a checkpoint such as "
+        f"{path} has no saved_model.pb, checkpoint or graph.pb: pass a file, or the prefix of a checkpoint such as "
         f"{path / 'model.ckpt'}"
     )
 
@@ -322,15 +320,17 @@ def _of_graph(path: Path, op_log: Path | None) -> Found:
         kind, facts = "graph (MetaGraphDef)", message(file, "MetaGraphFacts", file.data)
     elif not is_graph(head) and not (file.data and is_text(head)):
         what = described(head).partition(";")[0].removesuffix(", not an XSpace") if head else "empty"
-        raise TfprofInputError(f"{path} is {what or 'of no format that is known'}: give {KINDS}")
+        raise TfprofInputError(f"{path} is {what or 'not in a known format'}: pass {KINDS}")
     trained = None if facts is None else _trained_names(file, facts)
     if op_log is not None:
         log = read_op_log(InputFile(op_log, "OpLogProto"))
         trained = {name for name, types in zip(log.names, log.types, strict=True) if TRAINABLE in types} or None
     graph = graph_variables(read_graph(file), trained)
     if not graph.variables:
-        why = "its variables may be constants, as in a frozen graph" if not graph.hidden else "functions hide them"
-        raise file.refused(f"is a graph without variables ({why}): give the model that it was made of")
+        why = (
+            "its variables may be constants, as in a frozen graph" if not graph.hidden else "they are inside functions"
+        )
+        raise file.refused(f"is a graph without variables ({why}): pass the model that it was made from")
     names = (_READER_NAMES,) if graph.is_function else ()
     kind = "graph of a function (GraphDef)" if graph.is_function else kind
     return _found(kind, graph.variables, "function" if graph.is_function else "graph", graph.hidden, *names)

@@ -29,7 +29,7 @@ _MOST_STEPS = 20_000
 def read_profile(file: InputFile) -> Model:
     """Read a profile; raises TfprofInputError."""
     if not file.data:
-        raise file.refused("is empty: it should be a profile of tfprof (ProfileProto)")
+        raise file.refused("is empty, but should be a tfprof profile (ProfileProto)")
     file.is_none_of_others()
     decoder = Decoder(file, 0, TENSORFLOW)
     profile = decoder.one("ProfileProto", file.data)

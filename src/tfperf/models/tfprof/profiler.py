@@ -168,7 +168,7 @@ def _default_graph() -> Any:
 
         graph = default_graph()
     if graph is None:
-        raise OptionError("there is no default graph (TensorFlow runs eagerly, or is not imported): give one")
+        raise OptionError("there is no default graph (TensorFlow runs eagerly or is not imported): pass a graph")
     return graph
 
 
@@ -176,7 +176,7 @@ def _serialized(message: Any) -> bytes:
     if isinstance(message, (bytes, bytearray, memoryview)):
         return bytes(message)
     if not hasattr(message, "SerializeToString"):
-        raise OptionError(f"give a message of TensorFlow, or its bytes, not {type(message).__name__}")
+        raise OptionError(f"expected a TensorFlow message or its bytes, not {type(message).__name__}")
     return bytes(message.SerializeToString())
 
 

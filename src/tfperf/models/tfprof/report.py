@@ -152,7 +152,7 @@ def _values(model: Model, options: Options, rows: Rows, checkpoint: Path | None)
     if "tensor_value" not in options.select:
         return
     if checkpoint is None:
-        raise OptionError("tensor_value needs the values of variables: give them with --checkpoint")
+        raise OptionError("tensor_value requires the values of variables: pass --checkpoint")
     from tfperf.formats.models.checkpoint import Checkpoint
 
     names = dict.fromkeys(model.names[node] for nodes in rows.nodes for node in nodes)
@@ -173,12 +173,12 @@ def _facts(model: Model, options: Options, rows: Rows, attributes: Sequence[str]
 
 def _findings(model: Model, view: View, options: Options, rows: Rows, attributes: Sequence[str]) -> Iterator[Finding]:
     if not rows.names:
-        yield Finding("nothing_shown", "hint", f"no row of {counted(len(model.names), 'node')} passes the options")
+        yield Finding("nothing_shown", "hint", f"no rows match the options ({counted(len(model.names), 'node')})")
     elif attributes and rows.of_all[PLACE[attributes[0]]] > 0:
         yield _largest(model, view, rows, attributes[0])
     if "micros" in attributes and not model.steps:
-        text = "no step was recorded, so there are no times"
-        yield Finding("no_steps", "hint", text, "give RunMetadata files with --run-meta")
+        text = "no steps were recorded, so times are unknown"
+        yield Finding("no_steps", "hint", text, "pass RunMetadata files with --run-meta")
     if "micros" in attributes and (warning := first_step_finding(model, options.step)):
         yield warning
 
@@ -197,15 +197,15 @@ def _largest(model: Model, view: View, rows: Rows, name: str) -> Finding:
     is_itself = int(rest[row]) == int(rows.own[PLACE[name], row])
     kernels = model.ran_as(rows.nodes[row]) if is_itself and name in _TIMES and view != "code" else ""
     if kernels:
-        text += f"; it ran as {kernels}, with the ops that were fused into it"
+        text += f"; it ran as {kernels}, including the ops fused into it"
     return Finding("largest", "info", text)
 
 
 def _notes(model: Model, values: Int64s, attributes: Sequence[str]) -> Iterator[str]:
     if "params" in attributes and TRAINABLE not in model.types:
         yield (
-            "No log says which variables are trained, so all variables of the graph count: counters, and copies in a "
-            "SavedModel too. `tfperf tfprof params` on the saved model counts each once."
+            "No log lists the trained variables, so all variables of the graph are counted, including counters and "
+            "copies in a SavedModel. `tfperf tfprof params` on the saved model counts each variable once."
         )
     if "float_ops" not in attributes:
         return
@@ -213,8 +213,8 @@ def _notes(model: Model, values: Int64s, attributes: Sequence[str]) -> Iterator[
     not_run = int(values[PLACE["float_ops"], ~model.has_run()].sum())
     if model.steps and not_run:
         yield (
-            f"{not_run:,} float ops are those of nodes that no step recorded: they were left out of the graph that "
-            "ran, or run as a part of another one."
+            f"{not_run:,} float ops are from nodes that no step recorded: they were removed from the graph that ran, "
+            "or ran as part of another node."
         )
 
 
@@ -222,7 +222,7 @@ ROWS_FOR_PEOPLE = 40
 _NS = 1_000_000
 TITLES: Mapping[View, tuple[str, str]] = {
     "scope": ("Cost by name scope", "Scopes and nodes"),
-    "graph": ("Cost of nodes with what feeds them", "Nodes, what feeds them one level deeper"),
+    "graph": ("Cost of nodes with their inputs", "Nodes, with inputs one level deeper"),
     "op": ("Cost by op type", "Op types"),
     "code": ("Cost by line of code", "Lines of Python"),
 }
@@ -240,15 +240,15 @@ class Attribute(Struct, frozen=True):
 
 
 SHOWN_AS: Mapping[str, Attribute] = {
-    "micros": Attribute("time_ms", "time", "ms", _NS, "time of accelerator and CPU; both may run at once"),
+    "micros": Attribute("time_ms", "time", "ms", _NS, "time of accelerator and CPU, which may overlap"),
     "accelerator_micros": Attribute("accelerator_ms", "accelerator", "ms", _NS, "time of kernels"),
-    "cpu_micros": Attribute("cpu_ms", "CPU", "ms", _NS, "time of ops on the CPU; of a GPU's ops, of launching them"),
-    "bytes": Attribute("requested_bytes", "requested", "bytes", meaning="memory that the ops asked for"),
-    "peak_bytes": Attribute("peak_bytes", "peak", "bytes", meaning="sum of the most that each op held at once"),
+    "cpu_micros": Attribute("cpu_ms", "CPU", "ms", _NS, "CPU time of ops; for GPU ops, launch time"),
+    "bytes": Attribute("requested_bytes", "requested", "bytes", meaning="memory that the ops requested"),
+    "peak_bytes": Attribute("peak_bytes", "peak", "bytes", meaning="sum of the peak memory of each op"),
     "residual_bytes": Attribute("residual_bytes", "residual", "bytes", meaning="memory that the ops left allocated"),
-    "output_bytes": Attribute("output_bytes", "output", "bytes", meaning="size of what the ops put out"),
+    "output_bytes": Attribute("output_bytes", "output", "bytes", meaning="size of the outputs of the ops"),
     "params": Attribute("params", "parameters", "count", meaning="elements of trainable variables"),
-    "float_ops": Attribute("float_ops", "float ops", "count", meaning="float operations, where a formula is known"),
+    "float_ops": Attribute("float_ops", "float ops", "count", meaning="float operations, if a formula is known"),
     "runs": Attribute("runs", "runs", "count", meaning="executions"),
     "definitions": Attribute("nodes", "nodes", "count", meaning="nodes of the graph"),
 }
@@ -272,9 +272,9 @@ def view_table(model: Model, view: View, options: Options, rows: Rows, attribute
     data: dict[str, Sequence[Any]] = {"name": _short_names(rows, view), "node": rows.names, "depth": rows.depth}
     title = {"op": "op type", "code": "line of code"}.get(view, "name")
     columns.append(Column("name", title, str, depth_key="depth" if view in _TREES else ""))
-    columns.append(Column("node", "whole name", str, level="data"))
+    columns.append(Column("node", "full name", str, level="data"))
     level: Level = "brief" if view == "graph" else "data"
-    columns.append(Column("depth", "level", int, level=level, meaning="0: the outermost"))
+    columns.append(Column("depth", "level", int, level=level, meaning="0: outermost"))
     for place, name in enumerate(attributes):
         for column, cells in _value_columns(rows, view, name, is_first=place == 0):
             columns.append(column)
@@ -284,7 +284,7 @@ def view_table(model: Model, view: View, options: Options, rows: Rows, attribute
         data[column.key] = cells
     kept = _largest_rows(rows, attributes, top) if attributes else tuple(range(len(rows.names)))
     left_out = len(rows.names) - len(kept)
-    note = f"{counted(left_out, 'smaller row')} left out; --top {len(rows.names)} shows all" if left_out else ""
+    note = f"{counted(left_out, 'smaller row')} omitted; --top {len(rows.names)} shows all" if left_out else ""
     return table_of(view, TITLES[view][1], columns, data, note=note, rows_for_people=kept)
 
 
@@ -307,13 +307,13 @@ def _value_columns(rows: Rows, view: View, name: str, *, is_first: bool) -> Iter
     attribute, place = SHOWN_AS[name], PLACE[name]
     kind: type[int] | type[float] = int if attribute.divisor == 1 else float
     level: Level = "brief" if is_first else "data"
-    below = "" if view == "op" else ", with all below"
+    below = "" if view == "op" else ", including all rows below"
     meaning = f"{attribute.meaning}{below}"
     yield Column(attribute.key, attribute.title, kind, attribute.unit, meaning), _cells(rows.total[place], attribute)
     whole = int(rows.of_all[place])
     shares = [100 * total / whole if whole else None for total in rows.total[place].tolist()]
     key = attribute.key.removesuffix("_ms").removesuffix("_bytes")
-    yield Column(f"{key}_percent", "%", float, "%", "share of all that counts", level), shares
+    yield Column(f"{key}_percent", "%", float, "%", "share of the total", level), shares
     if view != "op":
         own = Column(f"own_{attribute.key}", "own", kind, attribute.unit, attribute.meaning, level)
         yield own, _cells(rows.own[place], attribute)
@@ -329,7 +329,7 @@ def _median(model: Model, view: View, options: Options, rows: Rows) -> Iterator[
     """Yield the median time over steps, for single nodes only: the median of a sum is not the sum of medians."""
     if "micros" in options.select and view in ("scope", "graph") and options.step == AVERAGE and len(model.steps) > 1:
         medians = np.where(model.has_run(), median_times(model)[0], -1).tolist()
-        meaning = "median over the steps that recorded the node"
+        meaning = "median of the steps that recorded the node"
         column = Column("own_median_ms", "own median", float, "ms", meaning, "data")
         of = [medians[nodes[0]] if nodes else -1 for nodes in rows.nodes]
         yield column, [median / _NS if median >= 0 else None for median in of]
@@ -339,15 +339,15 @@ def _text_columns(model: Model, view: View, options: Options, rows: Rows) -> Ite
     text = ModelText(model)
     if "params" in options.select and view in ("scope", "graph"):
         shapes = [text.shape(nodes[0]) if nodes else "" for nodes in rows.nodes]
-        yield Column("shape", "shape", str, level="data", meaning="of variables and placeholders"), shapes
+        yield Column("shape", "shape", str, level="data", meaning="shape of variables and placeholders"), shapes
     if "device" in options.select:
         yield Column("device", "device", str), [text.devices(nodes).lstrip("|") for nodes in rows.nodes]
     if view != "code" and any(model.kernel):
-        meaning = "kernels of another type than the node: they hold the time of ops that were fused into it"
+        meaning = "kernels of another type than the node, which include the time of fused ops"
         yield Column("kernel", "ran as", str, "", meaning, "data"), [model.ran_as(nodes) for nodes in rows.nodes]
     if "op_types" in options.select:
         types = [text.types(nodes) if nodes else "" if view == "code" else SCOPE_TYPE for nodes in rows.nodes]
-        yield Column("op_types", "types", str, meaning="op, device, and what the log says"), types
+        yield Column("op_types", "types", str, meaning="op, device, and types from the log"), types
     if "input_shapes" in options.select and view in ("scope", "graph"):
         yield (
             Column("input_shapes", "input shapes", str),
@@ -357,10 +357,10 @@ def _text_columns(model: Model, view: View, options: Options, rows: Rows) -> Ite
 
 _INPUT_COLUMNS = (
     Column("op_type", "op type", str),
-    Column("input_shapes", "input shapes", str, meaning="of each input; unknown where the graph has no shape"),
+    Column("input_shapes", "input shapes", str, meaning="shape of each input; unknown if the graph has none"),
     Column("runs", "runs", int, "count", "executions"),
     Column("nodes", "nodes", int, "count", "nodes of the graph"),
-    Column("time_ms", "time", float, "ms", "time of accelerator and CPU; both may run at once"),
+    Column("time_ms", "time", float, "ms", "time of accelerator and CPU, which may overlap"),
 )
 
 
@@ -378,7 +378,7 @@ def inputs_table(model: Model, rows: Rows, values: Int64s) -> Table:
     found.sort(key=lambda row: -row[-1])
     columns = zip(*found, strict=True) if found else [()] * len(_INPUT_COLUMNS)
     data = {column.key: list(cells) for column, cells in zip(_INPUT_COLUMNS, columns, strict=True)}
-    return table_of("input_shapes", "What op types are given", _INPUT_COLUMNS, data, ranked=Ranked("time_ms"))
+    return table_of("input_shapes", "Op types by input shapes", _INPUT_COLUMNS, data, ranked=Ranked("time_ms"))
 
 
 def _largest_rows(rows: Rows, attributes: Sequence[str], count: int) -> tuple[int, ...]:
@@ -410,13 +410,13 @@ FIRST = 5  # number of leading values in the table
 
 COLUMNS = (
     Column("name", "Variable", str, meaning="name of the variable"),
-    Column("shape", "Shape", str, meaning="its dimensions, 784x128; `scalar` for none"),
-    Column("dtype", "Type", str, meaning="type of an element", level="full"),
-    Column("min", "Min", float, meaning="smallest value; NaN and infinite ones left out"),
-    Column("max", "Max", float, meaning="largest value; NaN and infinite ones left out"),
-    Column("mean", "Mean", float, meaning="mean; NaN and infinite values left out"),
+    Column("shape", "Shape", str, meaning="dimensions, for example 784x128; `scalar` for none"),
+    Column("dtype", "Type", str, meaning="element type", level="full"),
+    Column("min", "Min", float, meaning="smallest value, excluding NaN and infinities"),
+    Column("max", "Max", float, meaning="largest value, excluding NaN and infinities"),
+    Column("mean", "Mean", float, meaning="mean, excluding NaN and infinities"),
     Column("not_finite", "Not finite", int, "count", meaning="values that are NaN or infinite", level="data"),
-    Column("first_values", "First values", str, meaning=f"the first {FIRST}, as they are stored", level="data"),
+    Column("first_values", "First values", str, meaning=f"the first {FIRST} values in storage order", level="data"),
 )
 """Columns of the table of `values_of`."""
 

@@ -57,7 +57,7 @@ def read_run_metadata(file: InputFile) -> Records:
     devices, lists = records_by_device(file, decoder)
     records = decoder.all("NodeExecStats", items(lists))
     if not records.num_rows:
-        raise file.refused("holds no times of nodes: trace the run with RunOptions(trace_level=FULL_TRACE)")
+        raise file.refused("has no node times: trace the run with RunOptions(trace_level=FULL_TRACE)")
     columns = dict(zip(records.schema.names, records.columns, strict=True))
     device = np.repeat(np.arange(len(devices)), np.diff(offsets(lists)))
     end_micros = numbers(columns["op_end_rel_micros"])

@@ -43,7 +43,7 @@ def _read_model(sources: Sources) -> Model:
     if sources.profile is not None:
         return read_profile(InputFile(sources.profile, "ProfileProto"))
     if sources.graph is None:
-        raise TfprofInputError("no graph: give one with --graph, or a profile with --profile")
+        raise TfprofInputError("no graph given: pass one with --graph, or a profile with --profile")
     saved_model = sources.graph / "saved_model.pb"
     graph = read_graph(InputFile(saved_model if saved_model.is_file() else sources.graph, "GraphDef"))
     # Lazy, because the records of all steps at once would take most of the memory.
@@ -67,8 +67,8 @@ def folder_sources(folder: Path) -> Sources:
     """
     graph, log = folder / "graph.pb", folder / "tfprof_log"
     if not graph.is_file():
-        what = "has no graph.pb" if folder.is_dir() else "is no folder"
-        raise TfprofInputError(f"{folder} {what}: name a folder that tfperf.tfprof.Collector wrote")
+        what = "has no graph.pb" if folder.is_dir() else "is not a folder"
+        raise TfprofInputError(f"{folder} {what}: pass a folder that tfperf.tfprof.Collector wrote")
     records = {path: _STEP.fullmatch(path.name) for path in sorted(folder.iterdir())}
     steps = {int(step[1]): [path] for path, step in records.items() if step}
     checkpoint = folder / "model.ckpt" if (folder / "model.ckpt.index").is_file() else None
@@ -88,10 +88,10 @@ def steps_of(texts: Sequence[str]) -> dict[int, list[Path]]:
         for path in paths:
             numbers = _NUMBER.findall(path.name)
             if not named and not numbers and len(texts) + len(paths) > 2:
-                raise OptionError(f"{path} has no number in its name: say which step it is, for example 10={path}")
+                raise OptionError(f"{path} has no number in its name: specify the step, for example 10={path}")
             step = int(named[1] if named else numbers[-1] if numbers else 0)
             if step > _LARGEST_STEP:
-                raise OptionError(f"{text!r}: there is no step of this number")
+                raise OptionError(f"{text!r}: no step has this number")
             steps.setdefault(step, []).append(path)
     return steps
 

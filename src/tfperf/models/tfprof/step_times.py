@@ -61,7 +61,7 @@ def skip_first(model: Model, count: int) -> Model:
 def check_skipped(count: int, steps: int) -> None:
     """Raise OptionError if `count` leading steps cannot be skipped."""
     if count < 0 or 0 < count >= steps:
-        raise OptionError(f"cannot skip the first {count} of {counted(steps, 'step')}: at least one must be left")
+        raise OptionError(f"cannot skip the first {count} of {counted(steps, 'step')}: at least one step must remain")
 
 
 def median_times(model: Model) -> Int64s:
@@ -131,14 +131,14 @@ def first_step_finding(model: Model, step: int = AVERAGE) -> Finding | None:
     if first is None or not first.is_far:
         return None
     took = f"the first traced step ({first.step})"
-    text = f"the mean counts {took}, "
+    text = f"the mean includes {took}, "
     if first.ratio > _FAR:
         text += f"{format_ms(first.nanos / _NS_PER_MS)} ms, {first.ratio:.0f} times the median of the others"
     else:
         name, nanos, usual = first.nodes[0]
         more = f", and {counted(len(first.nodes) - 1, 'other node')}" if len(first.nodes) > 1 else ""
         text += f"in which {name} took {format_ms(nanos / _NS_PER_MS)} ms, {nanos / usual:.0f} times its median{more}"
-    action = f"leave it out with --skip-first {model.skipped + 1}, or look at one --step"
+    action = f"exclude it with --skip-first {model.skipped + 1}, or select one step with --step"
     return Finding("first_step", "hint", text, action)
 
 

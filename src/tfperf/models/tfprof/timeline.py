@@ -50,10 +50,12 @@ def write_timeline(model: Model, view: View, options: Options, path: Path) -> li
     draw, OutputError if the file cannot be written.
     """
     if view == "op":
-        raise OptionError("the op view has no timeline: the scope, graph and code views have")
+        raise OptionError("the op view has no timeline: use the scope, graph or code view")
     steps = model.recorded(options.step)
     if not any(len(each.intervals.node) for each in steps.values()):
-        raise TfprofInputError("no execution was recorded, so there is no timeline: give records with --run-meta")
+        raise TfprofInputError(
+            "no executions were recorded, so the timeline is empty: pass RunMetadata files with --run-meta"
+        )
     notes: list[str] = []
     groups = [_layout(model, view, options, notes)] if view != "graph" else real_time(model, options, [*steps.items()])
     size = 0
@@ -61,7 +63,7 @@ def write_timeline(model: Model, view: View, options: Options, path: Path) -> li
         for chunk in file_chunks(format_of(path) or "json", [groups]):
             size += file.write(chunk)
     if size > LARGE_BYTES:
-        smaller = "choose one step, or leave out short executions with --min-micros"
+        smaller = "select one step, or omit short executions with --min-micros"
         notes.append(f"{path} has {format_bytes(size)}, which viewers may fail to open: {smaller}")
     return notes
 
@@ -94,11 +96,11 @@ def _layout(model: Model, view: View, options: Options, notes: list[str]) -> Tra
     shown = show_tree(model, view, options)
     start, width = placed(shown.tree.depth, shown.total[PLACE["micros"]])
     rows = np.flatnonzero(width > 0)
-    notes.append(f"this is a layout, not time: in the {view} view, each box is as wide as its total micros")
+    notes.append(f"the horizontal axis is not time: in the {view} view, the width of a box shows its total micros")
     if len(rows) < len(shown.tree):
         notes.append(f"{counted(len(shown.tree) - len(rows), 'row')} of 0 us not drawn")
     if not len(rows):
-        raise TfprofInputError(f"nothing that the {view} view shows took time, so there is nothing to draw")
+        raise TfprofInputError(f"the rows of the {view} view took no time, so nothing can be drawn")
     step = f"mean of {counted(len(model.steps), 'step')}" if options.step == AVERAGE else f"step {options.step}"
     own = shown.tree.own[PLACE["micros"]][rows]
     return _group(
@@ -137,7 +139,7 @@ def real_time(model: Model, options: Options, steps: Sequence[tuple[int, Executi
     order = np.lexsort((-duration, start))
     order = order[is_shown[node[order]]]
     if not len(order):
-        raise TfprofInputError("nothing that the graph view shows was executed, so there is nothing to draw")
+        raise TfprofInputError("the rows of the graph view were not executed, so nothing can be drawn")
     slices = _Slices(
         node=node[order], step=number[order], start=start[order], end=(start + duration)[order], device=device[order]
     )

@@ -260,7 +260,7 @@ def scope_tree(model: Model, values: Int64s, counts: Bools) -> Tree:
             end = scope.rfind("/")
             letters += len(scope)
             if letters > _MOST_LETTERS:
-                raise TfprofInputError(f"the scopes of {without_middle(name, 60)!r} are nested too deep to be shown")
+                raise TfprofInputError(f"the scopes of {without_middle(name, 60)!r} are nested too deep")
     names = sorted(node, key=_scope_key)
     depth = [name.count("/") + 2 for name in names]
     return _tree(names, [node[name] for name in names], depth, (values, counts))

@@ -137,7 +137,7 @@ def write_folder(files: Mapping[str, str], folder: Location, *, force: bool = Fa
             refuse_existing(list(targets), force=force)  # again, because another process may have written them
             write_files(targets)
     elif folder.exists():
-        raise OutputError(f"{folder} is a file; name a folder")
+        raise OutputError(f"{folder} is a file; pass a folder")
     else:
         with new_folder(folder) as made:
             for target, data in targets.items():
@@ -152,7 +152,7 @@ def _write_stdout(text: str) -> None:
     """Write to stdout, escaping unsupported characters; a reader that closes the pipe (`| head`) is not an error."""
     stream = sys.stdout
     if stream is None:
-        raise OutputError("stdout is closed; name an output file")
+        raise OutputError("stdout is closed; pass an output file with -o")
     encoding = stream.encoding or "utf-8"
     data = text.encode(encoding, errors="backslashreplace")
     try:

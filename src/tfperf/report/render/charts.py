@@ -18,7 +18,7 @@ SMALLEST_SHARE = 0.01
 _SPARE_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 """For categories without an unused letter in their title."""
 _LABEL_SHARE = 0.5
-ONLY_ON_PAGES = ("Only a page draws it: -o report.html.",)
+ONLY_ON_PAGES = ("Shown only in the HTML report: -o report.html.",)
 _SMALLEST_BAR = 8
 
 
@@ -335,7 +335,7 @@ def _cut_lines(chart: FlameChart, boxes: Sequence[int], whole: float) -> list[Li
         return []
     own = sum(chart.own[box] for box in boxes)
     value = max(whole - own, 0.0)
-    text = f"Cut: {counted(cut, 'row')} below {SMALLEST_SHARE:.0%}, together {measure_text(value, chart.unit)}"
+    text = f"Omitted: {counted(cut, 'row')} below {SMALLEST_SHARE:.0%}, {measure_text(value, chart.unit)} in total"
     return [line_of(f"{text} ({format_percent(100 * value / whole)}%).", "dim")]
 
 

@@ -21,8 +21,8 @@ MOST_BYTES = 65_535
 """GitHub rejects comments over 65,536 characters; the number of bytes is never smaller."""
 
 _CUT_NOTE = (
-    "Note: this report was cut to fit into a GitHub comment (65,536 bytes): table rows, parts of long names and "
-    "possibly its end are omitted. For all of it, write a file: -o report.html, or --format json."
+    "Note: this report was cut to fit in a GitHub comment (65,536 bytes): table rows, parts of long names and "
+    "possibly its end are omitted. For the full report, write a file: -o report.html, or --format json."
 )
 _ROOM = MOST_BYTES - len(_CUT_NOTE) - 4
 _LONGEST_WHEN_CUT = 200

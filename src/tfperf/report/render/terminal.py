@@ -166,7 +166,7 @@ def _whole_names(table: Table, width: int) -> Block:
             lines.append(line_of(shorten(safe(short), width), "dim"))
             text = brief(whole, _LONGEST_WHOLE_NAME)
             lines += (line_of(f"    {part}", "dim") for part in fold(text, min(width, _LONGEST_LINE) - 4))
-    return [line_of("Whole names", "bold"), *lines] if lines else []
+    return [line_of("Full names", "bold"), *lines] if lines else []
 
 
 def parts_that_fit(table: TextTable, width: int) -> list[TextTable]:

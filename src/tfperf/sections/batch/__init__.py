@@ -23,15 +23,15 @@ def build(results: Results) -> Section:
     """Build the section: batch size, replicas and batches per step, with the evidence."""
     batch = results["batch"]
     facts = (
-        Fact("batch_size", "Batch size", batch.size, "count", f"confidence {batch.confidence}" * bool(batch.size)),
-        Fact("per_replica_batch_size", "For each replica", batch.per_replica, "count"),
+        Fact("batch_size", "Batch size", batch.size, "count", f"{batch.confidence} confidence" * bool(batch.size)),
+        Fact("per_replica_batch_size", "Per replica", batch.per_replica, "count"),
         Fact("replicas", "Replicas", batch.replicas, "count"),
-        Fact("batches_per_step", "Batches in a step", batch.batches_per_step, "count"),
+        Fact("batches_per_step", "Batches per step", batch.batches_per_step, "count"),
     )
     host: Level = "brief" if results.has_several_hosts else "data"
     table = BATCH_EVIDENCE.build(results, columns=at_levels(BATCH_EVIDENCE.columns, {"host": host}))
     table = table and _without_repeats(table)
-    notes = (f"Batch size: unknown, because {batch.reason}.",) if batch.reason else ()
+    notes = (f"Batch size is unknown: {batch.reason}.",) if batch.reason else ()
     return Section("batch", "Batch size", level="full", facts=facts, tables=present(table), notes=notes)
 
 
@@ -43,7 +43,7 @@ def _without_repeats(table: Table) -> Table:
         first.setdefault(evidence, row)
     rows = tuple(first.values())[:_MOST_EVIDENCE]
     more = len(table) - len(rows)
-    note = f"{counted(more, 'more row')}, most for hosts that show the same, in JSON and CSV." if more else ""
+    note = f"{counted(more, 'more row')} in JSON and CSV, mostly for hosts with the same values." if more else ""
     return replace(table, rows_for_people=rows, note=note)
 
 
@@ -68,8 +68,8 @@ def rate_facts(results: Results) -> tuple[Fact, ...]:
     if batch is None or batch.size is None:
         return ()
     example_ms = time_per_example_ms(results)
-    replicas = f"{batch.per_replica} for each of {batch.replicas} replicas" if (batch.replicas or 1) > 1 else ""
-    note = "; ".join(filter(None, (f"confidence {batch.confidence}", replicas)))
+    replicas = f"{batch.per_replica} per replica, {batch.replicas} replicas" if (batch.replicas or 1) > 1 else ""
+    note = "; ".join(filter(None, (f"{batch.confidence} confidence", replicas)))
     size = Fact("batch_size", "Batch size", batch.size, "count", note)
     if not example_ms:
         return (size,)
@@ -94,9 +94,9 @@ def rate_summary(results: Results) -> dict[str, Any]:
 _COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),
     Column("source", "Source", str, "", "capture, elements, batch stage, copied input, op outputs or marker"),
-    Column("examples", "Examples", int, "count", "examples that it shows"),
-    Column("counts", "Counts", str, "", "whether these are of one replica, or of all on all workers"),
-    Column("shown_by", "Shown by", str, "", "what shows it"),
+    Column("examples", "Examples", int, "count", "batch size that it shows"),
+    Column("counts", "Counts", str, "", "whether it is the size of one replica, or of all replicas on all workers"),
+    Column("shown_by", "Shown by", str, "", "evidence"),
 )
 
 
@@ -115,9 +115,9 @@ def _evidence(results: Results) -> Data | None:
 
 BATCH_EVIDENCE = TableSpec(
     name="batch_evidence",
-    title="What shows the batch size",
-    row="what shows how many examples a batch has",
-    details="One row for each thing in the trace that shows a batch size. Rows that disagree make it unknown.",
+    title="Evidence of the batch size",
+    row="evidence of the batch size",
+    details="One row per item in the profile that shows a batch size. If rows disagree, the batch size is unknown.",
     columns=_COLUMNS,
     data=_evidence,
     name_key="source",

@@ -67,7 +67,7 @@ def analyze(host: Host) -> HostBatch:
     steps = find_steps(trace) if host.as_tensorflow else host["steps"].steps
     windows = StepWindows.of(steps)
     if not len(windows.start):
-        reason = "without steps, nothing tells what a step takes"
+        reason = "the profile has no steps, so the batches of a step are unknown"
         return HostBatch(host=trace.host, has_steps=False, batch=Conclusion(reason=reason))
     fetches, ops = find_fetches(trace), op_outputs(trace, windows)
     # Pipelines that a step fetches from, and fetches per step from the most used one.
@@ -79,7 +79,7 @@ def analyze(host: Host) -> HostBatch:
     replicas, batches = _replicas(trace, usual(used)), usual(most)
     stated = trace.capture_facts.batch_size
     evidence = (
-        *([] if stated is None else [Evidence("capture", stated, "what Keras was told", is_of_all=True)]),
+        *([] if stated is None else [Evidence("capture", stated, "batch size passed to Keras", is_of_all=True)]),
         *element_evidence(trace, fetches, windows),
         *stage_evidence(trace, windows),
         *ops.evidence(),
@@ -108,13 +108,13 @@ def _replicas(trace: HostTrace, pipelines: int | None) -> Replicas:
     named = {int(number) for name in trace.names for number in _REPLICA.findall(name)}
     listed = ", ".join(f"replica_{number}" for number in sorted(named)[:_MOST_LISTED]) or "no replica"
     if named - set(range(1, len(named) + 1)):
-        return Replicas(None, None, f"some left no events (names of ops tell of {listed})")
+        return Replicas(None, None, f"some replicas have no events (op names include {listed})")
     to_device = any(_TO_DEVICE.match(name) for name in trace.names)
     count = len(named) + 1 if named else (pipelines or 1) if to_device else 1
     if trace.device_kind == "tpu" or busy not in (0, 1, count):
-        return Replicas(None, None, f"{busy} devices took part, while names of ops tell of {listed}")
+        return Replicas(None, None, f"{busy} devices are active, but op names include {listed}")
     if to_device and pipelines not in (None, 0, count):
-        return Replicas(None, None, f"{pipelines} pipelines feed devices, while names of ops tell of {listed}")
+        return Replicas(None, None, f"{pipelines} pipelines feed devices, but op names include {listed}")
     return Replicas(count, count)
 
 
@@ -208,9 +208,9 @@ class Weighing(Struct, frozen=True, dict=True):
             return Conclusion(reason=self._why_none())
         if len({each.examples for each in self.clear}) > 1 or self._is_contradicted(size):
             said = "; ".join(f"{each.examples}: {each.text}" for each in self.evidence)
-            return Conclusion(reason=f"what shows it disagrees ({said})")
+            return Conclusion(reason=f"the evidence disagrees ({said})")
         if self.replicas.count is None:
-            unknown = f"it is {size} for each replica, but how many there are is unknown: {self.replicas.text}"
+            unknown = f"it is {size} per replica, but the number of replicas is unknown: {self.replicas.text}"
             return Conclusion(per_replica=size, reason=unknown)
         return Conclusion(size=size * self.replicas.count, per_replica=size, confidence=confidence)
 
@@ -243,12 +243,12 @@ class Weighing(Struct, frozen=True, dict=True):
 
     def _why_none(self) -> str:
         if self.single:
-            return f"elements have one part, so nothing tells whether {min(self.single)} counts their examples"
+            return f"elements have one part, so {min(self.single)} may or may not be their number of examples"
         if self.ops.layers:
-            return "only outputs of ops show shapes, and ops may fold other dimensions into the first"
+            return "only op outputs have shapes, and ops may fold other dimensions into the first one"
         if self.told:
-            return "the batch size that Keras was told is no multiple of the number of replicas"
-        return "no shape in the trace shows the input of a step"
+            return "the batch size passed to Keras is not a multiple of the number of replicas"
+        return "the profile has no shape of the step's input"
 
 
 _TOLD: dict[str, Confidence] = {"capture": "high", "marker": "medium"}
@@ -371,7 +371,7 @@ def stage_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence]
         if float(same.mean()) >= _RARE:
             name = int(trace.name[rows[same][0]])
             stage, maps = names[name].rpartition("::")[2], handed_on[name]
-            text = f"stage {stage} of the pipeline{', behind a map' if maps else ''}"
+            text = f"pipeline stage {stage}{', after a map' if maps else ''}"
             yield Evidence("batch stage", size, text, is_clear=True, may_change=maps)
 
 

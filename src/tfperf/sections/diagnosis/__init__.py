@@ -54,26 +54,26 @@ def _actions(results: Results) -> Data | None:
 
 CAUSES = TableSpec(
     name="causes",
-    title="Causes, the best to fix first",
-    row="what costs the step time, and what it costs",
+    title="Causes, largest likely gain first",
+    row="causes of lost step time, with their cost",
     details=(
-        "One row per cause and kind of step. No part of a step is claimed by two causes: the costs of the step of a "
-        "kind never add up to more than the step."
+        "One row per cause and kind of step. No time is counted twice: the costs of the causes of one kind of step "
+        "never add up to more than the step."
     ),
     columns=(
-        Column("rank", "#", int, "", "by what fixing it likely brings"),
+        Column("rank", "#", int, "", "rank by likely gain"),
         Column("code", "Cause", str, "", "code of the cause"),
         Column("kind", "Steps", str, "", "kind of step"),
-        Column("of", "Of", str, "", "what costs are of: step, the average step; wall, the wall time per step"),
-        Column("title", "Title", str, "", "the cause in words", level="data"),
-        Column("cost_low_ms", "Cost at least", float, "ms", "what it costs per step, at least"),
-        Column("cost_high_ms", "Cost at most", float, "ms", "what it costs per step, at most"),
-        Column("cost_low_percent", "At least", float, "%", "share of the step or wall time, at least"),
-        Column("cost_high_percent", "At most", float, "%", "share of the step or wall time, at most"),
-        Column("gain_percent", "Gain", float, "%", "share of the step that the first action likely takes away"),
+        Column("of", "Of", str, "", "basis of the costs: step, the average step; wall, the wall time per step"),
+        Column("title", "Title", str, "", "title of the cause", level="data"),
+        Column("cost_low_ms", "Cost at least", float, "ms", "lower bound of the cost per step"),
+        Column("cost_high_ms", "Cost at most", float, "ms", "upper bound of the cost per step"),
+        Column("cost_low_percent", "At least", float, "%", "lower bound of the share of the step or wall time"),
+        Column("cost_high_percent", "At most", float, "%", "upper bound of the share of the step or wall time"),
+        Column("gain_percent", "Gain", float, "%", "share of the step that the first action likely removes"),
         Column("confidence", "Sure", str, "", "high, medium or low"),
-        Column("detail", "Because", str, "", "what shows it", level="data"),
-        Column("rests_on", "Rests on", str, "", "tables and rows that hold the numbers", level="data"),
+        Column("detail", "Because", str, "", "evidence", level="data"),
+        Column("rests_on", "Rests on", str, "", "tables and rows with the numbers", level="data"),
     ),
     data=_causes,
     name_key="code",
@@ -83,16 +83,16 @@ CAUSES = TableSpec(
 ACTIONS = TableSpec(
     name="actions",
     title="What to change",
-    row="changes, and the step time after them",
-    details="One row per action: of each cause, the one with the largest likely gain first.",
+    row="changes, with the estimated step time",
+    details="One row per action. The actions of a cause are ordered by likely gain, the largest first.",
     columns=(
         Column("cause", "Cause", str, "", "code of the cause"),
         Column("kind", "Kind", str, "", "kind of step", level="data"),
         Column("code", "Action", str, "", "code of the action"),
-        Column("step_low_ms", "Step at best", float, "ms", "step time after the change, at best"),
-        Column("step_high_ms", "Step at worst", float, "ms", "step time after the change, at worst"),
+        Column("step_low_ms", "Step at best", float, "ms", "lowest estimated step time after the change"),
+        Column("step_high_ms", "Step at worst", float, "ms", "highest estimated step time after the change"),
         Column("text", "Change", str, "", "what to change", level="data"),
-        Column("assumption", "If", str, "", "what the estimate rests on"),
+        Column("assumption", "If", str, "", "assumption of the estimate"),
         Column("url", "Page", str, "", "a page that explains the change", level="data"),
     ),
     data=_actions,

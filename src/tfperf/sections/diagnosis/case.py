@@ -103,7 +103,7 @@ class Case(Struct, frozen=True, kw_only=True):
     def of_whole(self, whole: Quantity, cost_percent: Range) -> tuple[str, tuple[Quantity, ...]]:
         """Return a clause that names the whole of a cost, with its number; empty if the cost is all of it."""
         is_all = str(whole) == str(self.quantity(whole.key, cost_percent.high))
-        return ("", ()) if is_all else (f", a part of {whole} in all", (whole,))
+        return ("", ()) if is_all else (f", part of {whole} in total", (whole,))
 
     def matters(self, *parts: str) -> bool:
         """Return whether the remaining share of the categories is enough for a cause."""

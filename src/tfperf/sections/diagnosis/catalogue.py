@@ -26,167 +26,164 @@ _HOST_AND_LAUNCH = "part of Host compute, Kernel launch and All others"
 CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "input_wait": CauseMeaning("the step waits for the next batch of tf.data", "part of the category Input"),
     "input_copy": CauseMeaning(
-        "batches are copied to the device while nothing else goes on", "part of the category Input"
+        "batches are copied to the device, not overlapped with compute", "part of the category Input"
     ),
     "host_copies": CauseMeaning(
-        "TPU cores wait for arrays that the program keeps in the memory of the host, or for copies back",
-        "[copies](kernels.md#copies-of-tpu-cores), a part of the categories Host to device and Output",
+        "TPU cores wait for arrays in host memory, or for copies to the host",
+        "[copies](kernels.md#copies-of-tpu-cores), part of the categories Host to device and Output",
     ),
     "chip_copies": CauseMeaning(
         "TPU cores wait for copies between the memories of their chip", "part of the category Device to device"
     ),
     "kernel_waits": CauseMeaning(
-        "a kernel of a TPU core (Pallas) waits for its blocks, in regions that it marks", _DEVICE_COMPUTE
+        "a kernel of a TPU core (Pallas) waits for its blocks, in regions marked by the kernel", _DEVICE_COMPUTE
     ),
     "input_contention": CauseMeaning(
-        (
-            "the threads of the input pipeline use cores that the step needs ([how it is "
-            "estimated](tfdata.md#what-input-costs))"
-        ),
+        ("threads of the input pipeline use cores that the step needs ([estimate](tfdata.md#what-input-costs))"),
         "part of the categories Host compute and All others",
     ),
-    "output_copy": CauseMeaning("results are copied to the host while nothing else goes on", "category Output"),
-    "compilation": CauseMeaning("functions are traced or compiled in the steps", "category Compilation"),
+    "output_copy": CauseMeaning("results are copied to the host, not overlapped with compute", "category Output"),
+    "compilation": CauseMeaning("functions are traced or compiled during the steps", "category Compilation"),
     "warm_up": CauseMeaning(
-        "only the first steps of the capture are traced, or take very long",
-        "category Compilation, or the steps that averages omit",
+        "only the first steps of the capture trace functions or take very long",
+        "category Compilation, or the steps that are excluded from the averages",
     ),
     "launch_bound": CauseMeaning(
-        "the device waits for the host to launch kernels, or a TPU that is done before each call for these calls",
-        "category Kernel launch; for a TPU a part of All others",
+        "the device waits for kernel launches; a TPU that finishes before each call waits for the calls",
+        "category Kernel launch; on a TPU, part of All others",
     ),
     "small_work_per_step": CauseMeaning(
         (
-            "what a step costs whatever its size (calls, launches, Python of the framework, but no waiting for "
-            "results) takes 20 % of it or more; host compute without ops does not count where ops take half of the "
-            "step, and one op most of that or all of them 5 ms: the step waits for cores then; on a GPU: the "
-            "device computes for less than a quarter of it"
+            "per-step overhead (calls, launches, framework Python, but not waiting for results) takes 20% of the "
+            "step or more; host compute without ops does not count if ops take half of the step, and either one op "
+            "takes most of that time or all ops take 5 ms, because the step then waits for cores; on a GPU, the "
+            "device also computes for less than a quarter of the step"
         ),
         "Kernel launch, Host compute without ops, All others",
     ),
     "host_ops": CauseMeaning(
-        "ops run on host threads and launch nothing, while the device has nothing to do",
-        "part of Host compute, as [idle.md](idle.md) counts it",
+        "ops run on host threads and launch no device work while the device is idle",
+        "part of Host compute, measured as in [idle.md](idle.md)",
     ),
     "waiting_for_results": CauseMeaning(
-        "the program waits for results, while the device has nothing to do",
+        "the program waits for results while the device is idle",
         (
-            "part of Host compute and All others, as [idle.md](idle.md) counts it; for a TPU that is done before each "
-            "call, what a step takes beyond the longer of its runs and what the host does but waiting"
+            "part of Host compute and All others, measured as in [idle.md](idle.md); for a TPU that finishes "
+            "before each call, the step time minus the longer of its device runs and the host work without waiting"
         ),
     ),
     "garbage_collection": CauseMeaning(
         (
-            "Python's garbage collector runs, as captures of tfperf [record it](capture.md#facts-about-the-job), "
-            "or as frames of gc.collect show; runs in one step or two of many call for no change"
+            "Python's garbage collector runs, as [recorded](capture.md#facts-about-the-job) by tfperf captures or "
+            "shown by frames of gc.collect; if it runs in only one or two of many steps, there is no action"
         ),
         "part of the categories All others and Host compute",
     ),
     "python_between_steps": CauseMeaning(
         (
-            "the thread that makes the calls is in none of them: Python that computes or waits ([how that is "
-            "told](python_functions.md#between-calls))"
+            "the calling thread is outside any framework call: Python computes or waits ([how tfperf "
+            "decides](python_functions.md#between-calls))"
         ),
-        "part of the category All others; where JAX's run ends before the next call, also Python beside it",
+        "part of the category All others; if a JAX run ends before the next call, also the Python that overlaps it",
     ),
     "waiting_in_calls": CauseMeaning(
-        "the program is in a call, and nothing is recorded of what the call does", "part of the category All others"
+        "a framework call is running, but has no recorded events inside", "part of the category All others"
     ),
-    "checkpointing": CauseMeaning("steps save checkpoints by ops of TensorFlow", _HOST),
+    "checkpointing": CauseMeaning("steps save checkpoints with TensorFlow ops", _HOST),
     "fetch_results": CauseMeaning(
         "steps read the results of metrics or the values of variables one by one, or write summaries", _HOST
     ),
     "eager_ops": CauseMeaning(
-        "Python runs ops one by one, outside any function; Python between them counts too",
-        "part of Host compute, Kernel launch and All others, without kernels of 1 ms or more on average",
+        "eager execution: Python runs ops one by one, outside any function; includes the Python between them",
+        "part of Host compute, Kernel launch and All others, excluding kernels of 1 ms or more on average",
     ),
     "run_eagerly": CauseMeaning(
         "Keras runs the ops of its steps one by one, because of `compile(run_eagerly=True)`", _HOST_AND_LAUNCH
     ),
     "numpy_conversion": CauseMeaning(
-        "large NumPy arrays become tensors, or arrays of JAX, in each step",
+        "large NumPy arrays are converted to tensors or JAX arrays in each step",
         "part of Host compute, All others and Input",
     ),
     "iterator_per_step": CauseMeaning(
-        "each step creates a tf.data pipeline: `predict` for each example, or an iterator in the loop",
-        "Compilation, Input, Host compute and All others, without the function that the step calls",
+        "each step creates a tf.data pipeline: `predict` per example, or an iterator inside the loop",
+        "Compilation, Input, Host compute and All others, excluding the function that the step calls",
     ),
     "collectives": CauseMeaning(
-        "replicas exchange gradients, or wait for each other to do so",
-        "category Device collectives; on CPUs a part of Host compute",
+        "replicas exchange gradients, or wait for each other before the exchange",
+        "category Device collectives; on CPUs, part of Host compute",
     ),
     "collectives_bound": CauseMeaning(
-        "the exchange of data between hosts, without waiting for the last one, takes 10 % of the step or more",
-        "no part of the step: `collectives` has the cost",
+        "data exchange between hosts, not counting the wait for the last host, takes 10% of the step or more",
+        "not part of the step: `collectives` has the cost",
     ),
     "straggler": CauseMeaning(
-        "hosts wait for the last one in a step: one that is always slow, or now this and now that",
-        "what that host is slower in, if no other cause has it; without one host to blame, what hosts wait in",
+        "hosts wait for the last host of a step: always the same host, or varying ones",
+        "the extra time of that host, unless another cause has it; if the host varies, the waiting time of hosts",
     ),
     "skewed_input": CauseMeaning(
-        "the input of one host is slower than that of the others, which wait for it",
-        "no part of the step: `input_wait` or `input_copy` has the cost",
+        "one host has slower input than the others, and they wait for it",
+        "not part of the step: `input_wait` or `input_copy` has the cost",
     ),
     "slow_replica": CauseMeaning(
-        "replicas of one host wait in collectives while another one alone runs ops", _HOST_COMPUTE
+        "replicas of one host wait in collectives while only one replica runs ops", _HOST_COMPUTE
     ),
     "python_in_graph": CauseMeaning(
         "the graph calls Python: numpy_function, py_function, jax.pure_callback", _HOST_COMPUTE
     ),
     "print_in_graph": CauseMeaning("tf.print or jax.debug.print formats text in the graph", _HOST_COMPUTE),
     "input_in_step": CauseMeaning(
-        "the step itself prepares its input by ops on text, lookup tables, encoded pictures and records", _HOST_COMPUTE
+        "the step itself prepares its input with ops on text, lookup tables, encoded images and records", _HOST_COMPUTE
     ),
     "densified_sparse": CauseMeaning(
-        "a sparse batch is made dense in the step, and a product of matrices reads it", _HOST_COMPUTE
+        "the step converts a sparse batch to dense as input of a matrix product", _HOST_COMPUTE
     ),
-    "one_hot_product": CauseMeaning("a product of matrices picks rows by one-hot vectors", _HOST_COMPUTE),
+    "one_hot_product": CauseMeaning("a matrix product selects rows with one-hot vectors", _HOST_COMPUTE),
     "loop_in_graph": CauseMeaning(
-        "a loop (tf.map_fn, tf.while_loop) runs small ops for each example; recurrent layers are not meant",
+        "a loop (tf.map_fn, tf.while_loop) runs small ops for each example; recurrent layers are excluded",
         _HOST_COMPUTE,
     ),
     "too_many_threads": CauseMeaning(
-        "the pools of TensorFlow have more than two threads per core", "part of the category Host compute, as a range"
+        "TensorFlow's thread pools have more than two threads per core", "part of the category Host compute, as a range"
     ),
     "double_precision": CauseMeaning(
         "ops compute in float64, which takes about twice as long as float32",
-        "40 to 80 % of the time of these ops, of the category Host compute",
+        "40 to 80% of the time of these ops, part of the category Host compute",
     ),
-    "optimizer_update": CauseMeaning("the optimizer's update takes 30 % of the step or more", _HOST_COMPUTE),
+    "optimizer_update": CauseMeaning("the optimizer's update takes 30% of the step or more", _HOST_COMPUTE),
     "dominant_layer": CauseMeaning(
-        "a dense layer with a very wide input takes half of the step or more, with the update of its weights",
+        "a dense layer with a very wide input takes half of the step or more, including the update of its weights",
         _HOST_COMPUTE,
     ),
-    "device_compute_32bit": CauseMeaning("kernels that tensor cores could do in 16 bit", _DEVICE_COMPUTE),
-    "layout_conversion": CauseMeaning("kernels bring arrays of convolutions into another layout", _DEVICE_COMPUTE),
+    "device_compute_32bit": CauseMeaning("kernels that could use tensor cores in 16-bit precision", _DEVICE_COMPUTE),
+    "layout_conversion": CauseMeaning("kernels convert arrays of convolutions to another layout", _DEVICE_COMPUTE),
     "memory_bound": CauseMeaning(
-        "ops other than matrix products and convolutions are bound by memory ([roofline](roofline.md))", _DEVICE_COMPUTE
+        "ops other than matrix products and convolutions are memory-bound ([roofline](roofline.md))", _DEVICE_COMPUTE
     ),
     "unaligned_shapes": CauseMeaning(
         (
-            "matrix products with unaligned sizes (GPU: 16-bit, not multiples of 8; TPU: they do not fill tiles) reach "
-            "less of the roofline than the others"
+            "matrix products with unaligned sizes (GPU: 16-bit, not multiples of 8; TPU: partly filled tiles) "
+            "reach a smaller share of the roofline than the others"
         ),
         _DEVICE_COMPUTE,
     ),
     "low_utilisation": CauseMeaning(
-        "matrix products and convolutions reach less than 30 % of both peaks ([roofline](roofline.md))", _DEVICE_COMPUTE
+        "matrix products and convolutions reach less than 30% of both peaks ([roofline](roofline.md))", _DEVICE_COMPUTE
     ),
-    "profiling_overhead": CauseMeaning("the profiler makes steps longer, as the capture measured", _HOST_AND_LAUNCH),
+    "profiling_overhead": CauseMeaning("the profiler makes steps longer (measured by captures)", _HOST_AND_LAUNCH),
     "between_steps": CauseMeaning(
         "time between steps that belongs to no step: the end of an epoch, a checkpoint, Python",
         "the [wall time](wall.md) between steps",
     ),
     "evaluation": CauseMeaning(
-        "evaluation takes 20 % of the wall time or more",
-        "the [wall time](wall.md) of steps of other kinds, without what only one evaluation compiles",
+        "evaluation takes 20% of the wall time or more",
+        "the [wall time](wall.md) of steps of other kinds, excluding compilation that only one evaluation does",
     ),
     "slow_steps": CauseMeaning(
-        "averaged steps take over twice the median again and again, and no other cause says why",
+        "averaged steps repeatedly take over twice the median, and no other cause explains it",
         "the time beyond the median, as a share of the [wall time](wall.md)",
     ),
-    "idle_devices": CauseMeaning("devices do nothing in the steps", "no part of the step: the cost is unknown"),
-    "memory_pressure": CauseMeaning("memory is nearly full, fragmented, or grows", "no part of the step"),
+    "idle_devices": CauseMeaning("devices are unused during the steps", "not part of the step: the cost is unknown"),
+    "memory_pressure": CauseMeaning("memory is nearly full, fragmented or growing", "not part of the step"),
 }
 
 
@@ -228,14 +225,14 @@ def in_tensorflow(text: str) -> dict[Api, str]:
 _BATCH = "use a larger batch"
 
 _ONE_LAYOUT = (
-    "keep arrays in one layout from the input on, the one that the device computes in: dimension_numbers of "
+    "keep arrays in the layout in which the device computes, from the input on: dimension_numbers of "
     "jax.lax.conv_general_dilated"
 )
-_COPY_AHEAD = "copy ahead: jax.device_put the next batch before the step that runs is waited for"
+_COPY_AHEAD = "copy ahead: call jax.device_put on the next batch before waiting for the running step"
 _SHARD = "shard the batch over all devices (jax.sharding.NamedSharding)"
 _IN_BFLOAT16 = "compute matrix products in bfloat16 (the dtype of layers), and keep parameters in float32"
 _OFFLOADING = "https://docs.jax.dev/en/latest/notebooks/host-offloading.html"
-_ABOUT_FAILING = "the step may take longer than now: this is about failing, not about speed"
+_ABOUT_FAILING = "this prevents failures, not slowness: the step may take longer than now"
 
 ADVICE: Mapping[str, Advice] = {
     "use_tf_data": Advice(
@@ -245,28 +242,28 @@ ADVICE: Mapping[str, Advice] = {
             "jax": "load the next batch in a thread while the step runs (grain, or tf.data with prefetch)",
         },
         saves=(0.3, 1.0),
-        assumption="batches can be made while the step before runs",
+        assumption="batches can be made during the previous step",
         url=f"{GUIDE}/data_performance",
     ),
     "look_at_stages": Advice(
-        texts=everywhere("see what each stage of the pipeline takes: tfperf analyze PATH -s tfdata"),
+        texts=everywhere("list the time of each pipeline stage: tfperf analyze PATH -s tfdata"),
         url=f"{GUIDE}/data_performance_analysis",
     ),
     "prefetch_to_device": Advice(
         texts={
-            **in_tensorflow("copy ahead: .apply(tf.data.experimental.prefetch_to_device('/GPU:0')) at the end"),
+            **in_tensorflow("append .apply(tf.data.experimental.prefetch_to_device('/GPU:0')) to the pipeline"),
             "jax": _COPY_AHEAD,
         },
         on_tpus={"jax": _COPY_AHEAD},
         saves=(0.5, 1.0),
-        assumption="half or more of the copy fits beside the device's own work",
+        assumption="at least half of the copy overlaps device compute",
         url=f"{API}/data/experimental/prefetch_to_device",
         urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
     ),
     "smaller_types": Advice(
         texts=everywhere("send smaller types, such as uint8 instead of float32, and convert them on the device"),
         saves=(0.5, 0.75),
-        assumption="batches hold 32-bit numbers of which 8 or 16 bits suffice",
+        assumption="batches have 32-bit numbers, and 8 or 16 bits suffice",
         url=f"{GUIDE}/gpu_performance_analysis",
     ),
     "fetch_less_often": Advice(
@@ -276,15 +273,15 @@ ADVICE: Mapping[str, Advice] = {
             "jax": "read or await results every 100 steps only (float(), print, device_get, block_until_ready)",
         },
         saves=(0.9, 1.0),
-        assumption="the program can go on without these results in 9 of 10 steps",
+        assumption="the program can continue without these results in 9 of 10 steps",
         url=f"{GUIDE}/gpu_performance_analysis",
     ),
     "keep_signature": Advice(
         texts={
             "keras": "keep the shapes of batches constant (drop_remainder=True, padded batches)",
             "tensorflow": (
-                "fix shapes (input_signature, reduce_retracing=True) and pass tensors, not Python numbers; create "
-                "tf.functions once, outside the loop"
+                "set input_signature or reduce_retracing=True, and pass tensors, not Python numbers; create each "
+                "tf.function once, outside the loop"
             ),
             "jax": (
                 "keep shapes (pad batches to a few sizes) and static arguments constant, and call jax.jit once, "
@@ -292,23 +289,23 @@ ADVICE: Mapping[str, Advice] = {
             ),
         },
         saves=(0.9, 1.0),
-        assumption="no call traces or compiles any more; what a new program does at its first run is not counted",
+        assumption="later calls neither trace nor compile; first-run work of a new program is not counted",
         url=f"{GUIDE}/function#controlling_retracing",
         urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
     ),
     "pad_shapes": Advice(
         texts={
             "keras": (
-                "pad batches to a few fixed shapes (padded_batch, drop_remainder=True), because XLA compiles for each "
-                "shape; where shapes must vary, compile(jit_compile=False)"
+                "pad batches to a few fixed shapes (padded_batch, drop_remainder=True), because XLA compiles for "
+                "each shape; if shapes must vary, compile(jit_compile=False)"
             ),
             "tensorflow": (
                 "pad inputs to a few fixed shapes, because XLA compiles for each shape, even with reduce_retracing "
-                "or an input_signature; where shapes must vary, omit jit_compile=True"
+                "or an input_signature; if shapes must vary, omit jit_compile=True"
             ),
         },
         saves=(0.9, 1.0),
-        assumption="no call compiles any more; the work for padding is not counted",
+        assumption="later calls do not compile; the cost of padding is not counted",
         url="https://www.tensorflow.org/xla/known_issues",
     ),
     "create_function_once": Advice(
@@ -317,26 +314,26 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "create the tf.function once, outside the loop",
         },
         saves=(0.9, 1.0),
-        assumption="no call traces any more",
+        assumption="later calls do not trace",
         url=f"{GUIDE}/function#controlling_retracing",
     ),
     "less_between": Advice(
         texts={
-            "keras": "if callbacks such as on_epoch_end run there, do less in them, less often, or in a thread",
-            **dict.fromkeys(("tensorflow", "jax"), "do what runs there less often, in a thread, or after training"),
+            "keras": "if callbacks such as on_epoch_end run there, do less work in them, less often, or in a thread",
+            **dict.fromkeys(("tensorflow", "jax"), "run this work less often, in a thread, or after training"),
         },
         saves=(0.5, 1.0),
-        assumption="training does not need what runs between these steps",
+        assumption="training does not depend on the work between these steps",
         url=f"{GUIDE}/keras/writing_your_own_callbacks",
         urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
     ),
     "less_often": Advice(
         texts={
-            "keras": "do what only these steps do less often, or in a thread (callbacks with on_train_batch_end)",
-            **dict.fromkeys(("tensorflow", "jax"), "do what only these steps do less often, or in a thread"),
+            "keras": "run the extra work of these steps less often, or in a thread (callbacks with on_train_batch_end)",
+            **dict.fromkeys(("tensorflow", "jax"), "run the extra work of these steps less often, or in a thread"),
         },
         saves=(0.5, 1.0),
-        assumption="training does not need it in these steps",
+        assumption="training does not depend on the extra work in these steps",
         url=f"{GUIDE}/keras/writing_your_own_callbacks",
         urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
     ),
@@ -353,11 +350,11 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "longer_epochs": Advice(
         texts={
-            "keras": "make longer epochs: fit(dataset.repeat(), steps_per_epoch=N), with a smaller shuffle buffer",
-            "tensorflow": "make the iterator once, of dataset.repeat(), with a smaller shuffle buffer",
+            "keras": "use longer epochs: fit(dataset.repeat(), steps_per_epoch=N), with a smaller shuffle buffer",
+            "tensorflow": "create the iterator once, from dataset.repeat(), with a smaller shuffle buffer",
         },
         saves=(0.5, 1.0),
-        assumption="an epoch need not start with a new iterator",
+        assumption="epochs do not require a new iterator",
         url=f"{GUIDE}/data_performance",
     ),
     "evaluate_less": Advice(
@@ -376,82 +373,82 @@ ADVICE: Mapping[str, Advice] = {
             "jax": "profile later: after the first steps, or with tfperf capture on the running job",
         },
         saves=(0.9, 1.0),
-        assumption="later calls do not trace again",
+        assumption="later calls do not retrace",
         url=f"{GUIDE}/profiler",
     ),
     "use_function": Advice(
         texts={
             "keras": (
-                "compute less often in callbacks, or in the model (metrics, train_step), whose functions run many ops "
-                "in one call"
+                "compute less often in callbacks, or compute in the model (metrics, train_step), where one call "
+                "runs many ops"
             ),
             "tensorflow": "put the whole step into one tf.function",
             "jax": "put the whole step into one jax.jit",
         },
         saves=(0.85, 0.98),
         assumption=(
-            "an op costs the host 7 to 50 times less inside a function (measured: 6 to 70); its kernel takes as long, "
-            "or a fifth of it"
+            "an op takes 7 to 50 times less host time inside a function (measured: 6 to 70); its kernel takes as "
+            "long as now, or a fifth of that"
         ),
         url=f"{GUIDE}/function",
         urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
     ),
     "mark_steps": Advice(
         texts=in_tensorflow(
-            "mark steps with tfperf.step(number) and profile again: the report then shows how much of a step these ops "
-            "take, and whether tf.function would help"
+            "mark steps with tfperf.step(number) and profile again: the report then shows the share of these ops "
+            "in a step, and whether tf.function would help"
         ),
         assumption="the profile shows no steps",
         url=f"{GUIDE}/function",
     ),
     "omit_run_eagerly": Advice(
-        texts={"keras": "compile() without run_eagerly=True, so that each step is one call of a function"},
+        texts={"keras": "compile() without run_eagerly=True, so that each step is one function call"},
         saves=(0.85, 0.98),
         assumption=(
-            "an op costs the host 7 to 50 times less inside a function (measured: 6 to 70); its kernel takes as long, "
-            "or a fifth of it"
+            "an op takes 7 to 50 times less host time inside a function (measured: 6 to 70); its kernel takes as "
+            "long as now, or a fifth of that"
         ),
         url="https://keras.io/api/models/model_training_apis/",
     ),
     "convert_once": Advice(
         texts={
             "keras": (
-                "convert what stays the same once (tf.constant, or a weight of the model); feed batches from a "
-                "tf.data.Dataset, which converts the next ones meanwhile"
+                "convert constant arrays once (tf.constant, or a weight of the model); feed batches from a "
+                "tf.data.Dataset, which converts ahead of the step"
             ),
             "tensorflow": (
-                "convert what stays the same once, before the loop (tf.constant, tf.Variable); take batches from a "
-                "tf.data.Dataset, which converts the next ones meanwhile"
+                "convert constant arrays once, before the loop (tf.constant, tf.Variable); take batches from a "
+                "tf.data.Dataset, which converts ahead of the step"
             ),
             "jax": (
-                "put what stays the same on the device once, before the loop (jax.device_put), and the next batch "
+                "copy constant arrays to the device once, before the loop (jax.device_put), and the next batch "
                 "while the step runs"
             ),
         },
         saves=(0.7, 1.0),
-        assumption="the arrays stay the same, or are converted while the step before runs",
+        assumption="the arrays are constant, or are converted during the previous step",
         url=f"{API}/constant",
         urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.device_put.html"},
     ),
     "omit_run_functions_eagerly": Advice(
-        texts=in_tensorflow("omit tf.config.run_functions_eagerly(True), which is for debugging"),
+        texts=in_tensorflow("remove tf.config.run_functions_eagerly(True), a debugging option"),
         saves=(0.85, 0.98),
         assumption=(
-            "an op costs the host 7 to 50 times less inside a function (measured: 6 to 70); its kernel takes as long, "
-            "or a fifth of it"
+            "an op takes 7 to 50 times less host time inside a function (measured: 6 to 70); its kernel takes as "
+            "long as now, or a fifth of that"
         ),
         url=f"{API}/config/run_functions_eagerly",
     ),
     "one_iterator": Advice(
         texts={
             "keras": (
-                "call predict(), evaluate() or fit() once on all data, not for each batch; for single inputs call the "
-                "model itself: model(x, training=False), or predict_on_batch(x)"
+                "call predict(), evaluate() or fit() once on all data, not once per batch; for single inputs call "
+                "the model itself: model(x, training=False), or predict_on_batch(x)"
             ),
             "tensorflow": "create the dataset and its iterator once, outside the loop",
         },
         saves=(0.8, 1.0),
-        assumption="the function of the step takes as long as now",
+        assumption="the step function takes as long as now",
         url="https://keras.io/getting_started/faq/",
         urls={"tensorflow": f"{GUIDE}/data"},
     ),
@@ -461,7 +458,7 @@ ADVICE: Mapping[str, Advice] = {
             "tensorflow": "tf.function(jit_compile=True) for the step, which fuses small ops",
         },
         saves=(0.3, 0.8),
-        assumption="XLA can compile the model, and launches 1.5 to 5 times less (a guess: it depends on the model)",
+        assumption="XLA can compile the model, and launches 1.5 to 5 times fewer kernels (a guess)",
         url="https://www.tensorflow.org/xla",
     ),
     "larger_batch": Advice(
@@ -472,11 +469,11 @@ ADVICE: Mapping[str, Advice] = {
         is_per_examples=True,
     ),
     "steps_per_execution": Advice(
-        texts={"keras": "compile(steps_per_execution=10), from TensorFlow 2.4 on"},
+        texts={"keras": "compile(steps_per_execution=10) (TensorFlow 2.4 or later)"},
         saves=(0.7, 0.85),
         assumption=(
-            "Python between steps does nothing that must happen at each step; of steps of small ops, 28 to 71% were "
-            "measured to go, of steps of many ops 0 to 10%"
+            "Python between steps does nothing that each step needs; measured savings: 28 to 71% of steps of small "
+            "ops, 0 to 10% of steps of many ops"
         ),
         url="https://keras.io/api/models/model_training_apis/",
     ),
@@ -487,16 +484,15 @@ ADVICE: Mapping[str, Advice] = {
         },
         saves=(0.5, 0.95),
         assumption=(
-            "Python between steps does nothing that must happen at each step; of steps of small ops, 41 to 90% were "
-            "measured to go"
+            "Python between steps does nothing that each step needs; measured savings: 41 to 90% of steps of small ops"
         ),
         url=f"{GUIDE}/function",
         urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html"},
     ),
     "record_python": Advice(
         texts={
-            **in_tensorflow("see which functions take it: tfperf run --python-trace train.py, for ten steps"),
-            "jax": "see which functions take it: jax.profiler.ProfileOptions with python_tracer_level = 1",
+            **in_tensorflow("record the Python functions: tfperf run --python-trace train.py, for ten steps"),
+            "jax": "record the Python functions: jax.profiler.ProfileOptions with python_tracer_level = 1",
         },
         url=f"{GUIDE}/profiler",
         urls={"jax": "https://docs.jax.dev/en/latest/profiling.html"},
@@ -504,142 +500,142 @@ ADVICE: Mapping[str, Advice] = {
     "wait_in_threads": Advice(
         texts={
             **in_tensorflow(
-                "if it fetches input, fetch it ahead in threads: a tf.data.Dataset with .map(tf.py_function of it, "
-                "num_parallel_calls=8).prefetch(2)"
+                "if this code fetches input, fetch ahead in threads: a tf.data.Dataset with .map(f, "
+                "num_parallel_calls=8).prefetch(2), where f is a tf.py_function of it"
             ),
-            "jax": "if it fetches input, fetch it ahead in threads: concurrent.futures.ThreadPoolExecutor, grain",
+            "jax": "if this code fetches input, fetch ahead in threads: concurrent.futures.ThreadPoolExecutor, grain",
         },
         saves=(0.5, 1.0),
-        assumption="it does not depend on the step before; from one request at a time during the step to many",
+        assumption="it does not depend on the previous step; from one request during the step at a time to many",
         url=f"{GUIDE}/data_performance",
     ),
     "input_in_python": Advice(
         texts={
             "keras": (
-                "if it makes batches, vectorize that, or make them while the step runs: fit() with keras.utils."
-                "PyDataset, or a tf.data.Dataset, from_generator(...).prefetch(2); its own ops are faster than a "
-                "generator"
+                "if this code makes batches, vectorize it, or make batches while the step runs: fit() with "
+                "keras.utils.PyDataset, or a tf.data.Dataset, from_generator(...).prefetch(2); tf.data ops are "
+                "faster than a generator"
             ),
             "tensorflow": (
-                "if it makes batches, vectorize that, or make them while the step runs: a tf.data.Dataset, "
-                "from_generator(...).prefetch(2); its own ops are faster than a generator"
+                "if this code makes batches, vectorize it, or make batches while the step runs: a tf.data.Dataset, "
+                "from_generator(...).prefetch(2); tf.data ops are faster than a generator"
             ),
             "jax": (
-                "if it makes batches, vectorize that, or make them while the step runs: in worker processes (grain), "
-                "or in a thread where NumPy does the work"
+                "if this code makes batches, vectorize it, or make batches while the step runs: in worker "
+                "processes (grain), or in a thread if NumPy does the work"
             ),
         },
         saves=(0.5, 1.0),
-        assumption="a core is free for it; threads of Python take turns, processes and ops of tf.data do not",
+        assumption="a core is free for this work; Python threads take turns, processes and tf.data ops do not",
         url=f"{GUIDE}/data#consuming_python_generators",
     ),
     "callback_less_often": Advice(
-        texts={"keras": "do what callbacks do after each batch every 100 batches only, or in on_epoch_end"},
+        texts={"keras": "do the per-batch work of callbacks only every 100 batches, or in on_epoch_end"},
         saves=(0.9, 1.0),
-        assumption="it is a callback, and need not happen after each batch",
+        assumption="it is a callback, and does not have to run after each batch",
         url="https://keras.io/guides/writing_your_own_callbacks/",
     ),
     "collect_less_often": Advice(
-        texts=everywhere("call gc.collect() every 100 steps at most, or leave it to Python"),
+        texts=everywhere("call gc.collect() at most every 100 steps, or remove the call"),
         saves=(0.9, 1.0),
-        assumption="the memory of cycles that wait for a collection is there",
+        assumption="memory for uncollected reference cycles is available",
         url="https://docs.python.org/3/library/gc.html",
     ),
     "freeze_objects": Advice(
         texts=everywhere(
-            "call gc.freeze() once after the setup, so that collections leave out what stays; or gc.disable(), and "
-            "gc.collect() every 1,000 steps"
+            "call gc.freeze() once after the setup, so that collections skip permanent objects; or gc.disable(), "
+            "and gc.collect() every 1,000 steps"
         ),
         saves=(0.5, 1.0),
-        assumption="most objects are of the setup, or none is collected; the memory of cycles is there",
+        assumption="most objects are from the setup, or collection is off; memory for reference cycles is available",
         url="https://docs.python.org/3/library/gc.html#gc.freeze",
     ),
     "mixed_precision": Advice(
         texts={
             "keras": (
-                "keras.mixed_precision.set_global_policy('mixed_float16'); 'mixed_bfloat16' from NVIDIA's A100 on; "
-                "layer sizes and batch in multiples of 8"
+                "keras.mixed_precision.set_global_policy('mixed_float16'); 'mixed_bfloat16' on NVIDIA A100 or "
+                "later; layer sizes and batch in multiples of 8"
             ),
-            "tensorflow": "compute in 16 bit: tf.keras.mixed_precision, or cast what layers compute to tf.bfloat16",
+            "tensorflow": "compute in 16 bit: tf.keras.mixed_precision, or cast the inputs of layers to tf.bfloat16",
             "jax": _IN_BFLOAT16,
         },
         on_tpus={**in_tensorflow("keras.mixed_precision.set_global_policy('mixed_bfloat16')"), "jax": _IN_BFLOAT16},
         saves=(0.33, 0.75),
-        assumption="a rule of thumb: products take 1.5 to 4 times less time in 16 bit, if the roofline allows it",
+        assumption="rule of thumb: matrix products take 1.5 to 4 times less time in 16 bit, if the roofline allows it",
         url=f"{GUIDE}/mixed_precision",
         urls={"jax": "https://docs.jax.dev/en/latest/default_dtypes.html"},
     ),
     "keep_layout": Advice(
         texts={
             "keras": (
-                "keep images in the layout that the device computes in: data_format 'channels_last' with mixed_float16 "
-                "on tensor cores, 'channels_first' in float32"
+                "keep images in the layout in which the device computes: data_format 'channels_last' with "
+                "mixed_float16 on tensor cores, 'channels_first' in float32"
             ),
             "tensorflow": (
-                "keep images in the layout that the device computes in: data_format 'NHWC' in 16 bit on tensor cores, "
-                "'NCHW' in float32"
+                "keep images in the layout in which the device computes: data_format 'NHWC' in 16 bit on tensor "
+                "cores, 'NCHW' in float32"
             ),
             "jax": _ONE_LAYOUT,
         },
         on_tpus={"jax": _ONE_LAYOUT},
         saves=(0.5, 1.0),
-        assumption="most of these conversions are not needed then",
+        assumption="most of these conversions are then unnecessary",
         url=f"{NVIDIA}/dl-performance-convolutional/index.html",
     ),
     "fewer_bytes": Advice(
         texts={
             "keras": "move fewer bytes: keras.mixed_precision.set_global_policy('mixed_bfloat16')",
-            "tensorflow": "move fewer bytes: 16-bit types, elementwise ops in the function of what feeds them",
-            "jax": "move fewer bytes: bfloat16 arrays, elementwise functions inside the jit of what feeds them",
+            "tensorflow": "move fewer bytes: 16-bit types, elementwise ops in the same function as their inputs",
+            "jax": "move fewer bytes: bfloat16 arrays, elementwise functions in the same jit as their inputs",
         },
         saves=(0.0, 0.5),
-        assumption="half of the time of ops on 32-bit numbers, as far as the shapes in the trace say which these are",
+        assumption="half of the time of ops on 32-bit numbers, if the shapes in the profile identify them",
         url=f"{GUIDE}/gpu_performance_analysis",
     ),
     "aligned_sizes": Advice(
-        texts=everywhere("round the sizes up to multiples of 8 (better of 64): units, channels, vocabulary, batch"),
-        on_tpus=everywhere("round the sizes up to multiples of 128 (a batch: of 8): units, channels, vocabulary"),
+        texts=everywhere("round sizes up to multiples of 8 (better 64): units, channels, vocabulary, batch"),
+        on_tpus=everywhere("round sizes up to multiples of 128 (batch: 8): units, channels, vocabulary"),
         saves=(0.0, 1.0),
-        assumption="at most what products of aligned sizes reach in this capture",
+        assumption="at most the performance of aligned products in this capture",
         url=f"{NVIDIA}/dl-performance-matrix-multiplication/index.html",
     ),
     "larger_products": Advice(
         texts=everywhere("use a larger batch, or wider layers (multiples of 64)"),
         on_tpus=everywhere("use a larger batch, or wider layers (multiples of 128)"),
         saves=(0.0, 1.0),
-        assumption="for as many examples as now; at most what products that reach 30 % of the roofline save",
+        assumption="for the same number of examples; at most the savings at 30% of the roofline",
         url=f"{NVIDIA}/dl-performance-matrix-multiplication/index.html",
         is_per_examples=True,
     ),
     "fewer_exchanges": Advice(
-        texts=everywhere("use a larger batch on each device, so that gradients are exchanged less often per example"),
+        texts=everywhere("use a larger batch per device, so that gradients are exchanged less often per example"),
         saves=(0.25, 0.5),
-        assumption="for as many examples as now, in batches twice as large",
+        assumption="for the same number of examples, in batches twice as large",
         url=f"{GUIDE}/distributed_training",
         is_per_examples=True,
     ),
     "look_at_host": Advice(
-        texts=everywhere("look at that host alone (tfperf analyze --host NAME), and compare it with another"),
+        texts=everywhere("analyze that host alone (tfperf analyze --host NAME), and compare it with another one"),
         saves=(0.5, 1.0),
         assumption="the host can be as fast as the others",
         url=f"{GUIDE}/distributed_training",
     ),
     "even_work": Advice(
-        texts=everywhere("give all hosts the same work in each step, and look for what interrupts them (-s hosts)"),
+        texts=everywhere("give all hosts the same work in each step, and look for interruptions (-s hosts)"),
         saves=(0.5, 1.0),
-        assumption="no host is late",
+        assumption="all hosts are equally fast",
         url=f"{GUIDE}/distributed_training",
     ),
     "overlap_exchange": Advice(
-        texts=everywhere("exchange gradients while others are still computed, and fewer bytes of them (16 bit)"),
+        texts=everywhere("exchange gradients while others are still being computed, and in fewer bytes (16 bit)"),
         saves=(0.0, 1.0),
-        assumption="gradients are exchanged as soon as they are there",
+        assumption="gradients are exchanged as soon as they are available",
         url=f"{GUIDE}/distributed_training",
     ),
     "balance_input": Advice(
         texts=everywhere("give each host the same share of the files, and as many cores for its input as the others"),
         saves=(0.5, 1.0),
-        assumption="the input of the host can be as fast as that of the others",
+        assumption="the host can have input as fast as the other hosts",
         url=f"{GUIDE}/data_performance_analysis",
     ),
     "use_all_devices": Advice(
@@ -649,22 +645,22 @@ ADVICE: Mapping[str, Advice] = {
             "jax": _SHARD,
         },
         on_tpus={**in_tensorflow("build and run the model under tf.distribute.TPUStrategy()"), "jax": _SHARD},
-        assumption="the devices are meant for this job; how much faster it gets, the trace does not tell",
+        assumption="the devices are intended for this job; the profile does not show the speedup",
         url=f"{GUIDE}/distributed_training",
         urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
     ),
     "start_all_devices": Advice(
         texts={
-            **in_tensorflow("check that the strategy lists them all, or profile later, when all have started"),
-            "jax": "check that the mesh holds them all, or profile later, when all have started",
+            **in_tensorflow("check that the strategy includes every device, or profile later, once all have started"),
+            "jax": "check that the mesh includes every device, or profile later, once all have started",
         },
-        assumption="the devices are meant for this job; how much faster it gets, the trace does not tell",
+        assumption="the devices are intended for this job; the profile does not show the speedup",
         url=f"{GUIDE}/distributed_training",
         urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
     ),
     "move_ops": Advice(
         texts=everywhere(
-            "let the device do these ops (their types, tf.device), or the input pipeline, which works ahead of the step"
+            "run these ops on the device (their types, tf.device), or in the input pipeline, ahead of the step"
         ),
         assumption="the ops do not need the host",
         url=f"{GUIDE}/gpu_performance_analysis",
@@ -674,14 +670,14 @@ ADVICE: Mapping[str, Advice] = {
         texts={
             "keras": (
                 "use a smaller batch, keras.mixed_precision.set_global_policy('mixed_float16'), which halves "
-                "activations, or tf.recompute_grad(layer), which computes them again instead of keeping them"
+                "activations, or tf.recompute_grad(layer), which recomputes them instead of keeping them"
             ),
             "tensorflow": (
-                "use a smaller batch, 16 bit, which halves activations, or tf.recompute_grad(layer), which computes "
-                "them again instead of keeping them"
+                "use a smaller batch, 16 bit, which halves activations, or tf.recompute_grad(layer), which "
+                "recomputes them instead of keeping them"
             ),
             "jax": (
-                "use a smaller batch, bfloat16, which halves activations, jax.checkpoint, which computes them again, "
+                "use a smaller batch, bfloat16, which halves activations, jax.checkpoint, which recomputes them, "
                 "or donate_argnums, so that new state overwrites the old"
             ),
         },
@@ -707,10 +703,10 @@ ADVICE: Mapping[str, Advice] = {
         on_tpus={},
         texts={
             **in_tensorflow(
-                "keep shapes constant (pad, or put sequences of similar length together), and try "
+                "keep shapes constant (pad, or group sequences of similar length), and try "
                 "TF_GPU_ALLOCATOR=cuda_malloc_async (TensorFlow 2.5 and CUDA 11.2, or later)"
             ),
-            "jax": "keep shapes constant (pad, or put sequences of similar length together)",
+            "jax": "keep shapes constant (pad, or group sequences of similar length)",
         },
         assumption=_ABOUT_FAILING,
         url=f"{GUIDE}/gpu",
@@ -719,11 +715,11 @@ ADVICE: Mapping[str, Advice] = {
         texts={
             "keras": (
                 "look for tensors that Python keeps (a list of losses: append float(loss) instead), and for models "
-                "made in a loop (keras.backend.clear_session() between them)"
+                "created in a loop (keras.backend.clear_session() between them)"
             ),
             "tensorflow": (
                 "look for tensors that Python keeps (a list of losses: append float(loss) instead), and for functions "
-                "that are traced again (-s functions)"
+                "that are retraced (-s functions)"
             ),
             "jax": "look for arrays that Python keeps (a list of losses: append float(loss) instead)",
         },
@@ -731,24 +727,24 @@ ADVICE: Mapping[str, Advice] = {
         url=f"{GUIDE}/gpu",
     ),
     "even_replicas": Advice(
-        texts=everywhere("move what only this replica does out of the step (to the input), or share it among replicas"),
+        texts=everywhere("move the extra work of this replica out of the step (to the input), or share it"),
         saves=(0.7, 1.0),
-        assumption="no replica has more to do than the others",
+        assumption="all replicas have the same work",
         url=f"{GUIDE}/distributed_training",
     ),
     "use_graph_ops": Advice(
         texts={
-            **in_tensorflow("write the function with ops of TensorFlow, or call it in the input pipeline (map)"),
+            **in_tensorflow("write the function with TensorFlow ops, or call it in the input pipeline (map)"),
             "jax": "write the function in jax.numpy, or call it before or after the jitted step",
         },
         saves=(0.7, 1.0),
-        assumption="ops of the framework do the same in little time",
+        assumption="ops of the framework do the same work in little time",
         url=f"{GUIDE}/function",
         urls={"jax": "https://docs.jax.dev/en/latest/external-callbacks.html"},
     ),
     "no_print": Advice(
         texts={
-            **in_tensorflow("remove tf.print from the graph, or print every 100 steps only (tf.cond)"),
+            **in_tensorflow("remove tf.print from the graph, or print only every 100 steps (tf.cond)"),
             "jax": "remove jax.debug.print from the step",
         },
         saves=(0.9, 1.0),
@@ -761,7 +757,7 @@ ADVICE: Mapping[str, Advice] = {
             "once before the training"
         ),
         saves=(0.5, 1.0),
-        assumption="a core is free for them while the step before runs, or their results are kept",
+        assumption="a core is free for them during the previous step, or their results are stored",
         url=f"{GUIDE}/keras/preprocessing_layers",
     ),
     "sparse_product": Advice(
@@ -769,47 +765,47 @@ ADVICE: Mapping[str, Advice] = {
             "keep the batch sparse: tf.sparse.sparse_dense_matmul, or tf.nn.embedding_lookup_sparse for ids"
         ),
         saves=(0.4, 1.0),
-        assumption="few of the numbers are not zero, so that a sparse product takes less",
+        assumption="few of the numbers are nonzero, so a sparse product takes less time",
         url=f"{API}/sparse/sparse_dense_matmul",
     ),
     "vectorize_loop": Advice(
         texts=in_tensorflow(
-            "do all iterations at once, if none needs the one before: ops on the whole batch, or tf.vectorized_map "
+            "run all iterations at once, if they are independent: ops on the whole batch, or tf.vectorized_map "
             "instead of tf.map_fn"
         ),
         saves=(0.7, 1.0),
-        assumption="no iteration needs the one before, and ops on the whole batch take little time",
+        assumption="the iterations are independent, and ops on the whole batch take little time",
         url=f"{API}/vectorized_map",
     ),
     "set_threads": Advice(
         texts=in_tensorflow(
-            "do not set the numbers of threads, or set them to the cores: tf.config.threading, TF_NUM_INTRAOP_THREADS, "
-            "TF_NUM_INTEROP_THREADS"
+            "do not set thread counts, or set them to the number of cores: tf.config.threading, "
+            "TF_NUM_INTRAOP_THREADS, TF_NUM_INTEROP_THREADS"
         ),
-        assumption="the trace does not show what switching between threads costs",
+        assumption="the profile does not show the cost of thread switches",
         url=f"{API}/config/threading",
     ),
     "cast_to_float32": Advice(
         texts={
             **in_tensorflow(
-                "make arrays float32, if that is exact enough: np.float32 (NumPy makes float64), or tf.cast"
+                "use float32 arrays, if they are exact enough: np.float32 (the NumPy default is float64), or tf.cast"
             ),
-            "jax": "compute in float32, if it is exact enough: jax_enable_x64 off, or arrays of dtype float32",
+            "jax": "use float32 arrays, if they are exact enough: jax_enable_x64 off, or dtype float32",
         },
         saves=(1.0, 1.0),
-        assumption="float32 is exact enough, and takes 40 to 80 % less time, as measured",
+        assumption="float32 is exact enough, and takes 40 to 80% less time (measured)",
         url=f"{API}/cast",
         urls={"jax": "https://docs.jax.dev/en/latest/default_dtypes.html"},
     ),
     "sparse_update": Advice(
         texts={
             "keras": (
-                "update only the rows that the batch reads: keras.optimizers.SGD, or a lazy Adam, which unlike Adam "
-                "leaves the momentum of all other rows as it is"
+                "update only the rows that the batch reads: keras.optimizers.SGD, or a lazy Adam, which, unlike "
+                "Adam, does not update the momentum of other rows"
             ),
             "tensorflow": (
-                "update only the rows that the batch reads (IndexedSlices, scatter_sub), as SGD or a lazy Adam does, "
-                "which unlike Adam leaves the momentum of all other rows as it is"
+                "update only the rows that the batch reads (IndexedSlices, scatter_sub), with SGD or a lazy Adam, "
+                "which, unlike Adam, does not update the momentum of other rows"
             ),
             "jax": "update only the rows that the batch reads (x.at[rows].add)",
         },
@@ -828,12 +824,12 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "gather_rows": Advice(
         texts={
-            "keras": "pick rows by their ids: an Embedding layer, or tf.gather, instead of tf.one_hot and a product",
-            "tensorflow": "pick rows by their ids: tf.gather instead of tf.one_hot and a product",
-            "jax": "pick rows by their ids: weights[ids] instead of jax.nn.one_hot and a product",
+            "keras": "select rows by their ids: an Embedding layer or tf.gather instead of tf.one_hot and a matmul",
+            "tensorflow": "select rows by their ids: tf.gather instead of tf.one_hot and a matmul",
+            "jax": "select rows by their ids: weights[ids] instead of jax.nn.one_hot and a matmul",
         },
         saves=(0.7, 1.0),
-        assumption="the vectors are made from ids",
+        assumption="the one-hot vectors are made from ids",
         url=f"{API}/gather",
     ),
     "fewer_updates": Advice(
@@ -845,40 +841,40 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "smaller_layer": Advice(
         texts=everywhere(
-            "if that width is not meant: pool before the layer (GlobalAveragePooling instead of Flatten), or give it "
-            "fewer units"
+            "if that width is not intended: pool before the layer (GlobalAveragePooling instead of Flatten), or "
+            "use fewer units"
         ),
-        assumption="the model needs no layer that large; the trace does not show it",
+        assumption="the model does not need such a large layer (the profile does not show it)",
         url="https://keras.io/api/layers/pooling_layers/global_average_pooling2d/",
     ),
     "keep_on_device": Advice(
-        texts=everywhere("keep them in the memory of the TPU"),
+        texts=everywhere("keep them in TPU memory"),
         saves=(1.0, 1.0),
-        assumption="they fit there together with the program's other arrays",
+        assumption="they fit in TPU memory together with the program's other arrays",
         url=_OFFLOADING,
     ),
     "halve_copies": Advice(
-        texts=everywhere("bfloat16 arrays, which are half as large"),
+        texts=everywhere("use bfloat16 arrays, which are half as large"),
         saves=(0.5, 0.5),
-        assumption="the numbers need no more precision; what computes with them may take half of its time, too",
+        assumption="bfloat16 precision suffices; compute on these arrays may also take half of its time",
         url=_OFFLOADING,
     ),
     "overlap_copies": Advice(
-        texts=everywhere("smaller pieces that begin earlier"),
+        texts=everywhere("copy smaller pieces, and start earlier"),
         saves=(0.0, 1.0),
-        assumption="copies both ways and computing overlap",
+        assumption="copies in both directions overlap with compute",
         url=_OFFLOADING,
     ),
     "feed_kernel": Advice(
-        texts=everywhere("bfloat16 inputs, larger blocks, or more buffers in the kernel's pipeline"),
+        texts=everywhere("use bfloat16 inputs, larger blocks, or more buffers in the kernel's pipeline"),
         saves=(0.0, 1.0),
         assumption="blocks arrive while the kernel computes",
         url="https://docs.jax.dev/en/latest/pallas/tpu/pipelining.html",
     ),
     "capture_less": Advice(
-        texts=everywhere("profile fewer things: a lower host tracer level, no Python tracer, fewer steps"),
+        texts=everywhere("record less: a lower host tracer level, no Python tracer, fewer steps"),
         saves=(0.5, 1.0),
-        assumption="the job without the profiler is faster by what was measured",
+        assumption="the job without the profiler is faster by the measured overhead",
         url=f"{GUIDE}/profiler",
     ),
 }

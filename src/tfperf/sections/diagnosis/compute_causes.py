@@ -48,7 +48,7 @@ def slow_replica(case: Case) -> Cause | None:
         "slow_replica",
         "One slow replica",
         cost,
-        f"the others wait for {name} in {steps}; what it runs longer than they do is {op}",
+        f"the others wait for {name} in {steps}; the op that takes longer on it is {op}",
         actions=("even_replicas",),
         rests_on=(in_categories("host_compute"),),
     )
@@ -60,7 +60,7 @@ def python_in_graph(case: Case) -> Cause | None:
     def detail(ops: str, work: Work) -> str:
         run = "runs" if len(work.first["python_in_graph"]) == 1 else "run"
         what = without_middle(work.python, LONGEST_NAME) if work.python else "Python"
-        return f"{ops} {run} {what}, one call at a time, and the graph waits for it"
+        return f"{ops} {run} {what} one call at a time, while the graph waits"
 
     return _of_ops(case, "python_in_graph", "Python in the graph", detail, ("use_graph_ops",))
 
@@ -68,11 +68,7 @@ def python_in_graph(case: Case) -> Cause | None:
 def print_in_graph(case: Case) -> Cause | None:
     """Check for prints in the graph."""
     return _of_ops(
-        case,
-        "print_in_graph",
-        "Printing in the graph",
-        lambda ops, _: f"text is formatted in each step, in {ops}",
-        ("no_print",),
+        case, "print_in_graph", "Printing in the graph", lambda ops, _: f"{ops} format text in each step", ("no_print",)
     )
 
 
@@ -82,7 +78,7 @@ def input_in_step(case: Case) -> Cause | None:
         case,
         "input_in_step",
         "Preparing input in the step",
-        lambda ops, _: f"an input pipeline could run these ops before the step needs them (most time: {ops})",
+        lambda ops, _: f"an input pipeline could run these ops before the step needs them (top: {ops})",
         ("prepare_ahead",),
     )
 
@@ -92,9 +88,9 @@ def densified_sparse(case: Case) -> Cause | None:
 
     def detail(ops: str, work: Work) -> str:
         array = _array_of(work, lambda name: name.endswith("SparseToDense")) or "a dense array"
-        return f"SparseToDense makes {array}, which a product of matrices reads (most time: {ops})"
+        return f"SparseToDense creates {array} as input of a matrix product (top: {ops})"
 
-    return _of_ops(case, "densified_sparse", "Making sparse batches dense", detail, ("sparse_product",))
+    return _of_ops(case, "densified_sparse", "Converting sparse batches to dense", detail, ("sparse_product",))
 
 
 def one_hot_product(case: Case) -> Cause | None:
@@ -102,7 +98,7 @@ def one_hot_product(case: Case) -> Cause | None:
 
     def detail(ops: str, work: Work) -> str:
         array = _array_of(work, lambda name: "hot" in name.casefold()) or "a large array"
-        return f"OneHot makes {array}, of which a product of matrices picks rows (most time: {ops})"
+        return f"OneHot creates {array}, and a matrix product uses it to select rows (top: {ops})"
 
     return _of_ops(case, "one_hot_product", "Multiplying one-hot vectors", detail, ("gather_rows",))
 
@@ -140,9 +136,7 @@ def too_many_threads(case: Case) -> Cause | None:
     low, high = (share * part for part in (_OF_OVERSUBSCRIBED.low, _OF_OVERSUBSCRIBED.high))
     cost = _claim(case, high, low)
     between, inside = work.threads
-    pools = (
-        f"pools of {between} threads that run ops and {inside} inside ops" if between and inside else f"{most} threads"
-    )
+    pools = f"{between} inter-op threads and {inside} intra-op threads" if between and inside else f"{most} threads"
     return case.cause(
         "too_many_threads",
         "Thread oversubscription",
@@ -165,9 +159,9 @@ def double_precision(case: Case) -> Cause | None:
     names = work.first.get("double_precision", tuple(work.ops))[:_NAMED]
     return case.cause(
         "double_precision",
-        "Computing in float64",
+        "Float64 compute",
         cost,
-        f"{_listed(names)} compute in 64 bit for {whole} of it; float32 takes 40 to 80% less",
+        f"{_listed(names)} compute in 64-bit precision for {whole} of it; float32 takes 40 to 80% less",
         actions=(case.action("cast_to_float32", cost, rest_gets_faster=False),),
         rests_on=(in_categories("host_compute"),),
         confidence="medium",
@@ -200,8 +194,8 @@ def optimizer_update(case: Case) -> Cause | None:
     def detail(ops: str, _: Work) -> str:
         size = f" of {updated.shape} ({format_bytes(updated.size_bytes)})" if updated.shape else ""
         what = f"the largest variable{size} is updated" if updated.shape else "variables are updated"
-        rows = " in all of its rows, though a batch reads few of them" * updated.is_embedding
-        return f"{what}{rows} (most time: {ops})"
+        rows = " in all rows, although a batch reads only a few of them" * updated.is_embedding
+        return f"{what}{rows} (top: {ops})"
 
     actions: tuple[str, ...] = ("sparse_update",) if updated.is_embedding else ("fuse_update", "fewer_updates")
     functions = case.results["functions"].functions
@@ -229,7 +223,7 @@ def dominant_layer(case: Case) -> Cause | None:
         "dominant_layer",
         f"The layer {without_middle(layer, LONGEST_NAME)}",
         _claim(case, shares[layer]),
-        f"its weights are {weights.shape} ({format_bytes(weights.size_bytes)}), with their update",
+        f"its weights are {weights.shape} ({format_bytes(weights.size_bytes)}); includes their update",
         actions=(case.without_estimate("smaller_layer"),),
         rests_on=(in_categories("host_compute"),),
         confidence="medium",

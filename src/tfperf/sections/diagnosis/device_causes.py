@@ -56,7 +56,7 @@ def launch_bound(case: Case) -> Cause | None:
     if launches is not None and not case.results.is_narrowed:
         per_step = launches.kernels_per_step
         tiny = Quantity("tiny_kernels", launches.tiny_kernel_percent, of=launches.device)
-        detail = f"{per_step:.0f} kernels in each" if per_step else f"{launches.kernels:,} kernels in all"
+        detail = f"{per_step:.0f} kernels per step" if per_step else f"{launches.kernels:,} kernels in the capture"
         if tiny.value is not None:
             detail, quantities = f"{detail}, {tiny} of them shorter than 10 us", [tiny]
         rests_on.append(Evidence("kernels", "launches", launches.device))
@@ -91,10 +91,10 @@ def compute_in_32_bit(case: Case) -> Cause | None:
     first = next(iter(kernels.missed_tensor_cores()), "")
     rests_on = [in_categories("device_compute"), *([Evidence("kernels", "kernels", first)] if first else [])]
     cost = case.ledger.claim("device_compute", most=most, least=least)
-    detail = "not on tensor cores"
+    detail = "it could use tensor cores"
     return case.cause(
         "device_compute_32bit",
-        "Computing in 32 bit",
+        "32-bit compute",
         cost,
         detail,
         actions=(_mixed_precision(case, cost, kernels),),
@@ -114,10 +114,10 @@ def _mixed_precision(case: Case, cost: Range, kernels: Kernels) -> Action | None
         known = [each for each in kernels.precision if part in each.by_step_ps]
         whole = sum(each.total_ps(kind) or 0 for each in known for kind in _PRECISIONS)
         shares.append(percent(sum(each.total_ps(part) or 0 for each in known), whole) or 0.0)
-    rests_on = f"of products in 32 bit alone, {stated(Range(shares[0], max(shares)))} of kernel time"
+    rests_on = f"applies only to 32-bit products, {stated(Range(shares[0], max(shares)))} of kernel time"
     if least is None or 1.0 - least >= advice.saves[1]:
         return case.action("mixed_precision", cost, assumption=f"{rests_on}; {advice.assumption}")
-    text = f"{rests_on}; on the roofline of 16 bit they still take {format_percent(100.0 * least)}% of it"
+    text = f"{rests_on}; at the 16-bit roofline they still take {format_percent(100.0 * least)}% of it"
     return case.action("mixed_precision", cost, Range(min(advice.saves[0], 1.0 - least), 1.0 - least), text)
 
 
@@ -129,7 +129,7 @@ def idle_devices(case: Case) -> Cause | None:
     on_host = case.program.op_percent or 0.0
     if not silent or (silent == total and on_host < _HOST_WORKS_PERCENT):
         return None
-    detail, ops = "they are in the trace, without work in the steps", case.quantity("ops", on_host)
+    detail, ops = "they appear in the profile but run nothing during the steps", case.quantity("ops", on_host)
     if silent == total:
         detail = f"ops run on the host for {ops} of the step"
     is_spread = total - silent > 1
@@ -137,7 +137,7 @@ def idle_devices(case: Case) -> Cause | None:
     actions = () if advice is None else (advice,)
     return Cause(
         code="idle_devices",
-        title=f"{silent} of {total} devices do{'es' * (total == 1)} nothing",
+        title=f"{silent} of {total} device{'s' * (total > 1)} {'is' if total == 1 else 'are'} unused",
         kind=case.summary.kind,
         cost_ms=None,
         cost_percent=None,
@@ -176,7 +176,7 @@ def _idle_for(case: Case, code: str, title: str, state: IdleCause, parts: tuple[
         code,
         title,
         case.ledger.claim(*parts, most=share),
-        "the device has nothing to do meanwhile",
+        "the device is idle meanwhile",
         actions=(case.without_estimate("move_ops") if code == "host_ops" else "fetch_less_often",),
         rests_on=(Evidence("idle", "idle_causes", CAUSE_TEXTS[state].title),),
     )
@@ -255,7 +255,7 @@ def layout_conversion(case: Case) -> Cause | None:
     took, convolved = (f"{format_ms(each.time_ps / PS_PER_MS)} ms" for each in (taken, convolving))
     return case.cause(
         "layout_conversion",
-        "Converting layouts around convolutions",
+        "Layout conversions around convolutions",
         cost,
         f"{what} {took} of the capture, convolutions {convolved}",
         actions=("keep_layout",),
@@ -313,9 +313,9 @@ def memory_bound(case: Case) -> Cause | None:
         of_bandwidth = f", at {quantities[0]} of the bandwidth"
     return case.cause(
         "memory_bound",
-        "Moving data in the device's memory",
+        "Memory-bound work",
         cost,
-        f"{_first_of(rows)}: little is computed for each byte{of_bandwidth}",
+        f"{_first_of(rows)} with little compute per byte{of_bandwidth}",
         actions=(_fewer_bytes(case, rows, cost),),
         rests_on=_row_of(rows),
         confidence="medium",
@@ -339,11 +339,11 @@ def unaligned_shapes(case: Case) -> Cause | None:
     first = rows[0]
     odd = _odd_sizes(case, first)
     text = ", ".join(f"{name} = {size} (to {rounded_up(size, multiple)})" for name, (size, multiple) in odd.items())
-    compared = f"{format_percent(reached)}% of the roofline, against {format_percent(others)}% with aligned sizes"
+    compared = f"{format_percent(reached)}% of the roofline, compared with {format_percent(others)}% for aligned sizes"
     most = 1.0 - reached / others
     return case.cause(
         "unaligned_shapes",
-        "Computing products of unaligned sizes",
+        "Running matmuls of unaligned sizes",
         cost,
         f"{_first_of(rows)}: {text}; {compared}",
         actions=(case.action("aligned_sizes", cost, Range(0.0, most)),),
@@ -398,9 +398,9 @@ def low_utilisation(case: Case) -> Cause | None:
         return None
     return case.cause(
         "low_utilisation",
-        "Computing small products",
+        "Running small matmuls",
         cost,
-        f"{_first_of(rows)}: far from both peaks",
+        f"{_first_of(rows)}, far from both the compute and the bandwidth peak",
         actions=(_larger_products(case, rows, cost),),
         rests_on=_row_of(rows),
         confidence="medium",
@@ -436,7 +436,7 @@ def _time_ps(rows: Iterable[RooflineOp]) -> int:
 def _first_of(rows: list[RooflineOp]) -> str:
     where = rows[0].op.layer or rows[0].op.source
     place = f" ({without_middle(where, LONGEST_NAME)})" if where else ""
-    return f"{counted(len(rows), 'op')}, first {without_middle(rows[0].op.op, LONGEST_NAME)}{place}"
+    return f"{counted(len(rows), 'op')} (largest: {without_middle(rows[0].op.op, LONGEST_NAME)}{place})"
 
 
 def _row_of(rows: list[RooflineOp]) -> tuple[Evidence]:
@@ -452,7 +452,7 @@ def _fewer_bytes(case: Case, rows: list[RooflineOp], cost: Range) -> Action | No
     if not wide:
         return case.without_estimate("fewer_bytes")
     part = _time_ps(wide) / _time_ps(rows)
-    text = f"{format_percent(100.0 * part)}% of that is in ops on 32-bit numbers; 16 bit halves their bytes at most"
+    text = f"{format_percent(100.0 * part)}% of that is in ops on 32-bit numbers; 16 bit at most halves their bytes"
     return case.action("fewer_bytes", cost, Range(0.0, 0.5 * part), text)
 
 
@@ -467,10 +467,10 @@ def _larger_products(case: Case, rows: list[RooflineOp], cost: Range) -> Action 
     gains = (part * time_ps * (1.0 - min(roof, 1.0)) for part, (time_ps, roof) in zip(parts, known, strict=True))
     most = sum(gains) / _time_ps(rows)
     text = (
-        f"for as many examples as now; at {LOW_PERCENT:.0f} % of the roofline, from where on they are not small, they "
-        f"take {format_percent(100.0 * most)}% less"
+        f"for the same number of examples; at {LOW_PERCENT:.0f}% of the roofline, where they no longer count as "
+        f"small, they take {format_percent(100.0 * most)}% less"
     )
-    text += "; of a fusion, half of its time" * (min(parts) < 1.0)
+    text += "; half of the time of a fusion" * (min(parts) < 1.0)
     return case.action("larger_products", cost, Range(0.0, most), text)
 
 
@@ -599,12 +599,10 @@ def _keep_on_device(case: Case, cost: Range) -> Action | None:
         return None
     used = max(allocator.peak_bytes for allocator in chips)
     kept, whole = format_bytes(copies.kept_bytes), format_bytes(capacity)
-    donated = ", donated, so that results need no more" * copies.are_donated
-    assumption = f"they fit into {whole} with what else the program has there; now that is {format_bytes(used)} at most"
+    donated = ", donated, so results need no extra memory" * copies.are_donated
+    assumption = f"they fit in {whole} with the other arrays of the program; the current peak is {format_bytes(used)}"
     return replace(
-        action,
-        text=f"{action.text} ({kept} of {whole}{donated})",
-        assumption=f"{assumption}, which holds copies of them",
+        action, text=f"{action.text} ({kept} of {whole}{donated})", assumption=f"{assumption}, including copies of them"
     )
 
 
@@ -620,7 +618,7 @@ def _overlap(case: Case, cost: Range) -> Action | None:
     if least_ms >= case.step_ms:
         return None
     most = min((case.step_ms - least_ms) / case.ledger.ms(cost).high, 1.0)
-    text = f"copies both ways and computing overlap; the link alone takes {format_ms(max(needed_ms[1:]))} ms"
+    text = f"copies in both directions overlap with compute; the link alone takes {format_ms(max(needed_ms[1:]))} ms"
     return case.action("overlap_copies", cost, Range(0.0, most), text)
 
 
@@ -645,9 +643,9 @@ def kernel_waits(case: Case) -> Cause | None:
     rates, quantities, feed = _fed_faster(case, key, kernel_ms, cost)
     return case.cause(
         "kernel_waits",
-        "Waiting for blocks in a kernel",
+        "Waiting for blocks inside a kernel",
         cost,
-        f"{without_middle(key[0], LONGEST_NAME)} waits {part} of its time, mostly in {first.region}{rates}",
+        f"{without_middle(key[0], LONGEST_NAME)} waits for {part} of its time, mostly in {first.region}{rates}",
         actions=(feed,),
         rests_on=(in_categories("device_compute"), Evidence("kernels", "kernel_regions", first.region)),
         quantities=(part, *quantities),
@@ -668,7 +666,7 @@ def _fed_faster(
         return "", (), case.without_estimate("feed_kernel")
     computes = Quantity("compute_peak", row.judged.compute_percent, of=row.op.op)
     moves = Quantity("bandwidth", row.judged.memory_percent, of=row.op.op)
-    text = f"; by its shapes, it reaches {computes} of the peak and at least {moves} of the bandwidth"
+    text = f"; its shapes imply {computes} of the compute peak and at least {moves} of the bandwidth"
     reached = max(row.judged.compute_percent, row.judged.memory_percent)
     if not 0.0 < reached < 100.0:
         return text, (computes, moves), case.without_estimate("feed_kernel")
@@ -686,7 +684,7 @@ def chip_copies(case: Case) -> Cause | None:
     cost = case.ledger.claim(_ON_DEVICE, most=share)
     return case.cause(
         "chip_copies",
-        "Waiting for copies between memories of the chip",
+        "Waiting for copies between the chip's memories",
         cost,
         f"{counted(len(copies), 'copy', 'copies')}, longest {without_middle(first.copy, LONGEST_NAME)}"
         f"{_rate(case, 'on_device')}",

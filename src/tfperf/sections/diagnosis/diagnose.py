@@ -173,12 +173,12 @@ def _headline(judged: Summary, causes: list[Cause], most: tuple[Computed, ...], 
     if first is not None and first.kind == judged.kind and first.gain >= WORTH_FIXING:
         return sentence_of(first)
     if missing:
-        return "What the step consists of is unknown, because events are missing from the profile."
+        return "The categories of the step are unknown, because events are missing from the profile."
     shares = sorted(((judged.percent[key], CATEGORY_TITLES[key]) for key in judged.categories), reverse=True)
     parts = [f"{title.lower()} {format_percent(share)}%" for share, title in shares if share >= 1.0]
-    whole = f"the step is {', '.join(parts)}" if parts else "the trace does not show what the step consists of"
+    whole = f"the step is {', '.join(parts)}" if parts else "the profile does not show the categories of the step"
     largest = f"; largest: {listed_computed(most)}" if most else ""
-    return f"Nothing worth fixing was found: {whole}{largest}."
+    return f"No cause worth fixing: {whole}{largest}."
 
 
 def listed_computed(most: tuple[Computed, ...]) -> str:
@@ -233,36 +233,36 @@ def _unless(is_known: Callable[[Case], object], missing: str) -> _Gap:
 
 _CORES = _unless(
     lambda case: not case.program.is_tpu or case.share("all_others") < LEAST_PERCENT,
-    "a TPU core without an op waits for the host or for a slower core; the trace does not tell which",
+    "a TPU core without an op waits for the host or a slower core (the profile does not show which)",
 )
 _EAGER = _unless(
     lambda case: case.results["functions"].eager.percent is not None,
-    "the trace holds no event of running anything from Python",
+    "the profile has no events of Python launching ops or functions",
 )
 _OPS = _unless(
     lambda case: case.program.work is not None or case.share("host_compute") < LEAST_PERCENT,
-    "the trace shows no op of the step on the host",
+    "the profile has no host ops of the step",
 )
 _IDLE = (
     _unless(lambda case: case.results.has_device, NO_DEVICE),
     _unless(
-        lambda case: not case.results.is_other_kind, "why devices are idle is known of the main kind of steps only"
+        lambda case: not case.results.is_other_kind, "reasons for idle devices are known only for the main kind of step"
     ),
 )
 _BOUNDS = (
     _unless(
-        lambda case: not case.results.is_other_kind, "what bounds instructions is known of all steps together only"
+        lambda case: not case.results.is_other_kind, "the roofline of HLO ops is known only for all steps together"
     ),
     _unless(
         lambda case: (
             case.share("device_compute") < LEAST_PERCENT or getattr(case.results["roofline"], "judged_percent", None)
         ),
-        "no work is known of which the peaks are known too (tfperf analyze -s roofline)",
+        "no ops have both known work and known device peaks (tfperf analyze -s roofline)",
     ),
 )
 _WALL = _unless(
     lambda case: case.is_headline and not case.results.is_other_kind,
-    "the wall time is known of the main kind of steps only",
+    "the wall time is known only for the main kind of step",
 )
 
 
@@ -273,8 +273,8 @@ def _without_keys(case: Case) -> str:
 
 
 _STRAGGLER = (
-    _unless(lambda case: case.results.has_several_hosts, "there is only one host, and a straggler is one of several"),
-    _unless(lambda case: not case.results.is_other_kind, "who waits for whom is known of the main kind of steps only"),
+    _unless(lambda case: case.results.has_several_hosts, "single-host profile: there is no other host to wait for"),
+    _unless(lambda case: not case.results.is_other_kind, "waiting for hosts is known only for the main kind of step"),
     _without_keys,
 )
 
@@ -290,12 +290,12 @@ def _memory(case: Case) -> str:
         has_device = host.has_device or lacks_devices(host["steps"])
         allocators = [each for each in every if each.place != "host"] if has_device else every
         if not allocators:
-            return f"no allocator{' of a device' * has_device} recorded anything (tfperf analyze -s memory)"
+            return f"no {'device ' * has_device}allocator recorded events (tfperf analyze -s memory)"
         for each in allocators:
             if each.place != "host" and each.capacity_bytes is None:
                 return f"the capacity of {each.name} is not recorded"
             if each.growth_bytes_per_step is None:
-                return f"there are too few steps to tell whether what {each.name} holds grows"
+                return f"the profile has too few steps to show whether the memory of {each.name} grows"
     return ""
 
 
@@ -323,7 +323,7 @@ NEEDS: Mapping[str, _Need] = {
                     or not case.program.is_tpu
                     or all(op.category != "custom-call" for op in case.results["xla"].ops)
                 ),
-                "the profile has no regions of kernels: --xla_enable_custom_call_region_trace records them",
+                "the profile has no kernel regions: record them with --xla_enable_custom_call_region_trace",
             ),
         ),
     ),
@@ -335,7 +335,7 @@ NEEDS: Mapping[str, _Need] = {
         (
             _unless(
                 lambda case: case.share("kernel_launch") < LEAST_PERCENT or len(case.results["kernels"]),
-                "the trace holds no kernels",
+                "the profile has no kernels",
             ),
         ),
     ),
@@ -344,11 +344,11 @@ NEEDS: Mapping[str, _Need] = {
         (
             _unless(
                 lambda case: case.share("device_compute") or case.program.op_percent is not None,
-                "the trace shows no op of the step, on the host or on a device",
+                "the profile has no ops of the step, on the host or on a device",
             ),
             _unless(
                 lambda case: case.share("device_compute") or case.share("compilation") < LEAST_PERCENT,
-                "functions are traced or compiled in the steps, which hides what a step costs whatever its size",
+                "functions are traced or compiled in the steps, which hides the per-step overhead",
             ),
         ),
     ),
@@ -364,7 +364,7 @@ NEEDS: Mapping[str, _Need] = {
                     or case.program.collections is not None
                     or case.share("all_others") < LEAST_PERCENT
                 ),
-                "only captures of tfperf in the job record runs of the garbage collector: docs/capture.md",
+                "runs of the garbage collector are recorded only by tfperf inside the job: docs/capture.md",
             ),
         ),
     ),
@@ -379,7 +379,7 @@ NEEDS: Mapping[str, _Need] = {
                     or case.program.outside_calls_percent is not None
                     or case.share("all_others") < LEAST_PERCENT
                 ),
-                "the trace does not show when the program is in a call",
+                "the profile does not show when a framework call is running",
             ),
         ),
     ),
@@ -406,7 +406,7 @@ NEEDS: Mapping[str, _Need] = {
             _OPS,
             _unless(
                 lambda case: case.program.work is None or case.program.work.cores is not None,
-                "the trace does not show how many cores the job can use",
+                "the profile does not show how many cores the job can use",
             ),
         ),
     ),
@@ -420,7 +420,7 @@ NEEDS: Mapping[str, _Need] = {
                     or case.program.work.double_percent is not None
                     or case.results["xla"].place == "cpu"
                 ),
-                "the trace does not show in what precision the host computes",
+                "the profile does not show the precision of host compute",
             ),
         ),
     ),
@@ -431,17 +431,17 @@ NEEDS: Mapping[str, _Need] = {
         (
             _unless(
                 lambda case: case.share("device_compute") < LEAST_PERCENT or case.results["kernels"].precision,
-                "the trace does not show in what precision the device computes",
+                "the profile does not show the precision of device compute",
             ),
         ),
     ),
     "layout_conversion": _Need(
         ("device_compute",),
         (
-            _unless(lambda case: not case.results.is_other_kind, "kernels are known of all steps together only"),
+            _unless(lambda case: not case.results.is_other_kind, "kernels are known only for all steps together"),
             _unless(
                 lambda case: case.share("device_compute") < LEAST_PERCENT or len(case.results["kernels"]),
-                "the trace holds no kernels",
+                "the profile has no kernels",
             ),
         ),
     ),
@@ -452,13 +452,13 @@ NEEDS: Mapping[str, _Need] = {
         _ANY_HOST,
         (
             lambda case: (
-                f"what profiling costs was not measured for {case.summary.kind} steps"
+                f"profiling overhead was not measured for {case.summary.kind} steps"
                 if case.results.is_other_kind
                 else ""
             ),
             _unless(
                 lambda case: all(host.facts.overhead_percent is not None for host in case.results["environment"]),
-                "the capture did not measure what profiling costs: docs/capture.md says which captures do",
+                "the capture did not measure profiling overhead (docs/capture.md lists the captures that do)",
             ),
         ),
     ),

@@ -34,7 +34,7 @@ _LONG_MS = 50.0
 _BY_LARGER_BATCH = Range(0.4, 0.7)
 _LARGER_BATCH_IF = (
     "for the same number of examples, in batches twice as large, if memory and accuracy allow them; small ops then "
-    "take hardly longer (measured: 36 to 57% less per example)"
+    "take about the same time (measured: 36 to 57% less per example)"
 )
 _OVERHEAD_PERCENT = 5.0
 _HALF_PERCENT = 50.0
@@ -71,7 +71,7 @@ def compilation(case: Case) -> Cause | None:
         # Each run is the first one after its compilation, and prepares it. How much shorter later runs are is unknown,
         # but preparation takes no longer than compilation.
         cost = Range(cost.low, cost.high + case.ledger.claim("host_compute", most=cost.high).high)
-        detail += "; every run is a first run, which takes longer"
+        detail += "; every run is a first run, and first runs take longer"
     return case.cause(code, title, cost, detail, actions=(action,), rests_on=rests_on)
 
 
@@ -88,7 +88,7 @@ def _what_compiles(functions: Functions) -> tuple[str, str, tuple[Evidence, ...]
     jitted = functions.jitted.most_compiled
     if jitted is not None:
         name = without_middle(jitted.name, LONGEST_NAME)
-        detail = f"{name} is compiled in {jitted.compiling_calls} of {counted(jitted.calls, 'call')}"
+        detail = f"{name} was compiled in {jitted.compiling_calls} of {counted(jitted.calls, 'call')}"
         detail += f"; {jitted.changed}" if jitted.changed else ""
         return detail, "keep_signature", (Evidence("functions", "jitted_functions", jitted.name),)
 
@@ -97,16 +97,16 @@ def _what_compiles(functions: Functions) -> tuple[str, str, tuple[Evidence, ...]
 
     function = max(functions.functions, key=changes, default=None)
     if function is None or not max(changes(function)):
-        return "functions are traced or compiled", "keep_signature", ()
+        return "functions were traced or compiled", "keep_signature", ()
     traced, compiled = function.calls.get("traced", 0), function.compiling_calls
     name, calls = without_middle(function.name, LONGEST_NAME), counted(function.call_count, "call")
-    detail, action = f"{name} is traced in {traced} of {calls}", "keep_signature"
+    detail, action = f"{name} was traced in {traced} of {calls}", "keep_signature"
     if compiled:
-        detail = f"XLA compiles {name} in {compiled} of {calls}" + f", {traced} of which trace it too" * bool(traced)
+        detail = f"XLA compiled {name} in {compiled} of {calls}" + f", {traced} of them with tracing" * bool(traced)
         detail += f"; {function.changed}" if function.changed else ""
         action = "pad_shapes"
     elif function.is_made_anew:
-        detail, action = f"{detail}, each time as a new tf.function", "create_function_once"
+        detail, action = f"{detail}, as a new tf.function each time", "create_function_once"
     return detail, action, (Evidence("functions", "tf_functions", function.name),)
 
 
@@ -124,16 +124,16 @@ def warm_up(case: Case) -> Cause | None:
     named = f"step {steps.numbers[rows[0]]} takes" if first == 1 else f"the first {first} steps take"
     return case.cause(
         "warm_up",
-        "The capture begins with warm-up",
+        "The capture includes warm-up",
         None,
-        f"{named} {total}, as long as {total_ms / case.step_ms:.0f} others; averages omit that",
+        f"{named} {total}, as much as {total_ms / case.step_ms:.0f} average steps (excluded from the averages)",
         actions=(case.action("profile_later", Range(0.0, 0.0), assumption=_LOADED * case.program.is_tpu),),
         rests_on=(Evidence("steps", "steps", steps.names[rows[0]]),),
         quantities=(total,),
     )
 
 
-_LOADED = "later calls find their program compiled and loaded"
+_LOADED = "later calls reuse the compiled and loaded program"
 
 
 _OF_CAPTURE_PERCENT = 20.0
@@ -158,7 +158,7 @@ def iterator_per_step(case: Case) -> Cause | None:
         "iterator_per_step",
         "Creating an input pipeline in each step",
         cost,
-        f"a step creates {format_number(made)} iterators of tf.data; the function that it calls runs for {function}",
+        f"a step creates {format_number(made)} tf.data iterators; the function that it calls runs for {function}",
         actions=("one_iterator",),
         rests_on=(Evidence("functions", "eager_ops", "MakeIterator"),),
         quantities=(function,),
@@ -187,13 +187,13 @@ def fetch_results(case: Case) -> Cause | None:
 _FETCHED: dict[FetchKind, tuple[str, str, str]] = {
     "save": ("Saving checkpoints", "SaveV2", ""),
     "summary": ("Writing summaries", "WriteHistogramSummary", ""),
-    "metrics": ("Reading metrics", "DivNoNan", ", op by op, as result() of metrics does"),
+    "metrics": ("Reading metrics", "DivNoNan", ", op by op, as Metric.result() does"),
     "variables": (
         "Reading variables",
         "ReadVariableOp",
         ", one by one, as get_weights(), numpy() and checkpoints in .h5 or .keras files do",
     ),
-    "arrays": ("Reading arrays of the device", "", ", as np.asarray, float() and jax.device_get do"),
+    "arrays": ("Reading device arrays", "", ", as np.asarray, float() and jax.device_get do"),
 }
 """By kind: title of the cause, an op that shows it, and the usual API."""
 
@@ -211,7 +211,7 @@ def _fetching(case: Case, code: str, kinds: tuple[FetchKind, ...]) -> Cause | No
     cost = case.ledger.claim(*parts, most=share)
     of_whole, wholes = case.of_whole(case.quantity("fetching", share), cost)
     what = "arrays" if kind == "arrays" else "variables"
-    callback = ", with all that the callback does" * (eager.percent_of("held_ps") >= LEAST_PERCENT)
+    callback = ", including the rest of the callback" * (eager.percent_of("held_ps") >= LEAST_PERCENT)
     read = f", {format_number(variables)} {what} each time{how}" if variables else how
     return case.cause(
         code,
@@ -238,11 +238,11 @@ def eager_ops(case: Case) -> Cause | None:
     kernels = case.quantity("eager_kernels", of_kernels)
     most = ", ".join(without_middle(name, LONGEST_NAME) for name in eager.own_types[:3])
     detail = (
-        f"{format_number(eager.stretch_calls_per_step)} ops per step outside any function, with the Python between "
-        f"them (most time: {most})"
+        f"{format_number(eager.stretch_calls_per_step)} ops per step outside any function, including the Python "
+        f"between them (top: {most})"
     )
     if of_kernels >= LEAST_PERCENT:
-        detail += f"; their kernels take {kernels}" + ", inside a function as well" * bool(case.ledger.of_kernels)
+        detail += f"; kernels take {kernels}" + ", as they would inside a function" * bool(case.ledger.of_kernels)
     rests_on = [Evidence("functions", "eager_ops", eager.own_types[0])] if eager.own_types else []
     between = case.ledger.claim("all_others", most=max(whole - (eager.percent or 0.0), 0.0)).high
     claimed = between + case.ledger.claim(*parts, most=share - between).high
@@ -250,11 +250,11 @@ def eager_ops(case: Case) -> Cause | None:
     small = (of_kernels - case.ledger.of_kernels) / share
     cost = Range(claimed * (1.0 - (1.0 - _KERNELS_OF_OP.low) * small), claimed)
     of_whole, wholes = case.of_whole(case.quantity("eager_stretch", share), cost)
-    code, title, action = "eager_ops", "Running ops one by one", "use_function"
+    code, title, action = "eager_ops", "Eager execution", "use_function"
     if program.calls.runs_keras_eagerly:
         code, title, action = "run_eagerly", "compile(run_eagerly=True)", "omit_run_eagerly"
     elif any(function.calls.get("eager") for function in case.results["functions"].functions):
-        title, action = "Running tf.functions eagerly, op by op,", "omit_run_functions_eagerly"
+        title, action = "Eager execution of tf.functions", "omit_run_functions_eagerly"
     return case.cause(
         code,
         title,
@@ -289,10 +289,10 @@ def numpy_conversion(case: Case) -> Cause | None:
         return None
     cost = case.ledger.claim(*parts, most=percent)
     of_whole, wholes = case.of_whole(case.quantity("conversion", percent), cost)
-    detail = f"{format_number(calls.conversions_per_step)} of 1 MB or more per step"
+    detail = f"{format_number(calls.conversions_per_step)} arrays of 1 MB or more per step"
     if case.program.api == "jax":
-        detail = "arrays of the host are copied to the device"
-    detail += f", the largest of {format_bytes(calls.conversion_bytes)}" if calls.conversion_bytes else ""
+        detail = "host arrays are copied to the device"
+    detail += f", up to {format_bytes(calls.conversion_bytes)}" if calls.conversion_bytes else ""
     if calls.conversion_function:
         detail += f", in calls of {without_middle(calls.conversion_function, LONGEST_NAME)}"
     return case.cause(
@@ -317,11 +317,11 @@ def eager_ops_of_capture(case: Case) -> Cause | None:
     marks = case.without_estimate("mark_steps")
     return Cause(
         code="eager_ops",
-        title="Running ops one by one",
+        title="Eager execution",
         kind=case.summary.kind,
         cost_ms=None,
         cost_percent=None,
-        detail=f"{int(eager.calls.sum()):,} ops outside any function take {taken} of the capture (most time: {most})",
+        detail=f"{int(eager.calls.sum()):,} ops outside any function take {taken} of the capture (top: {most})",
         confidence="low",
         rests_on=(Evidence("functions", "eager_ops", eager.op_types[0]),),
         actions=() if marks is None else (marks,),
@@ -359,9 +359,9 @@ def small_work_per_step(case: Case) -> Cause | None:
     larger = case.action("larger_batch", cost, _BY_LARGER_BATCH, _LARGER_BATCH_IF) if is_small else None
     return case.cause(
         "small_work_per_step",
-        "Fixed overhead of each step",
+        "Per-step overhead",
         cost,
-        f"{_WORKING[shown_by.key]} for {shown_by} of it{recurrent}",
+        f"{_WORKING[shown_by.key]} for only {shown_by} of it{recurrent}",
         actions=(larger, several_steps(case, Range(python, cost.high))),
         rests_on=[in_categories(part) for part in shares],
         confidence="medium",
@@ -377,7 +377,7 @@ def _recurrent(case: Case) -> tuple[str, tuple[Quantity, ...]]:
         return "", ()
     taken = case.quantity("recurrent_loops", share)
     layer = without_middle(work.recurrent.scope.rpartition("/")[2], LONGEST_NAME)
-    return f"; the loop of {layer}, over its time steps, takes {taken}", (taken,)
+    return f"; the loop over the time steps of {layer} takes {taken}", (taken,)
 
 
 _WORKING = {"device_compute": "the device computes", "ops": "ops run"}
@@ -443,9 +443,7 @@ def several_steps(case: Case, cost: Range) -> Action | None:
     action = case.action("loop_in_function", Range(cost.high, cost.high) if program.api == "jax" else cost)
     if action is None or program.calls.fetches or program.api == "jax":
         return action
-    return replace(
-        action, text="run several steps in one tf.function (for i in tf.range(10)), on batches stacked before"
-    )
+    return replace(action, text="run several steps in one tf.function (for i in tf.range(10)), on stacked batches")
 
 
 def garbage_collection(case: Case) -> Cause | None:
@@ -461,7 +459,7 @@ def garbage_collection(case: Case) -> Cause | None:
     if case.program.is_tpu or min(percent, case.ledger.left(*parts)) < LEAST_PERCENT:
         return _rare_collections(case)
     cost = case.ledger.claim(*parts, most=percent, least=alone)
-    detail, quantities, is_explicit = "gc.collect is called between the calls of the program", [], True
+    detail, quantities, is_explicit = "the program runs gc.collect between framework calls", [], True
     if found is not None:
         longest = Quantity("longest_collection", found.longest_ms, "ms", case.summary.kind)
         quantities.append(longest)
@@ -469,8 +467,8 @@ def garbage_collection(case: Case) -> Cause | None:
         if found.rare_steps:
             detail += f"; nearly all of that time in {found.rare_steps} of {counted(found.step_count, 'step')}"
         elif found.most_steps <= max(1, _FEW_STEPS * found.step_count):
-            steps = "1 step holds" if found.most_steps == 1 else f"{found.most_steps} steps hold"
-            detail += f"; {steps} half of that time or more"
+            steps = "1 step has" if found.most_steps == 1 else f"{found.most_steps} steps have"
+            detail += f"; {steps} at least half of that time"
         # Automatic full collections are rare, and not always in the same line.
         is_explicit = bool(found.place) and found.full_count >= found.step_count / 2
         detail += f"; most of it in {found.place}" if found.place else ""
@@ -479,7 +477,7 @@ def garbage_collection(case: Case) -> Cause | None:
     actions = [] if found is not None and found.rare_steps else actions
     return case.cause(
         "garbage_collection",
-        "Garbage collection of Python",
+        "Python garbage collection",
         cost,
         detail,
         actions=actions,
@@ -498,9 +496,9 @@ def _rare_collections(case: Case) -> Cause | None:
     share = 100.0 * longer_ms * PS_PER_MS / wall.steady_ps
     return case.over_wall().cause(
         "garbage_collection",
-        "Garbage collection of Python",
+        "Python garbage collection",
         Range(share, share),
-        f"nearly all of that time in {len(rows)} of {counted(wall.count, 'step')}, which averages omit",
+        f"nearly all of it in {len(rows)} of {counted(wall.count, 'step')} (not in the averages)",
         actions=(),
         rests_on=(Evidence("steps", "steps", steps.names[rows[0]]),),
     )
@@ -541,7 +539,7 @@ def python_between_steps(case: Case) -> Cause | None:
     if outside is None:
         return case.cause(
             "python_between_steps",
-            "Time without any recorded work",
+            "Time without recorded events",
             cost,
             "Python, I/O or idle",
             actions=[case.without_estimate("record_python")],
@@ -588,9 +586,9 @@ def _between_calls(case: Case, between: BetweenCalls | None, ready: Range | None
     elif between is not None and between.framework_share >= _HALF_PERCENT / 100.0:
         share = case.quantity("python_framework", 100.0 * between.framework_share)
         quantities.append(share)
-        clauses.append(f"{share} of it in functions of the framework itself")
+        clauses.append(f"{share} of it in functions of the framework")
     elif between is not None:
-        clauses.append("none of its functions holds half of it (-s python)")
+        clauses.append("no single function takes half of it (-s python)")
     if ready is not None:
         # The range has a certain part for each activity.
         is_busy = ready.low >= _HALF_PERCENT
@@ -598,7 +596,7 @@ def _between_calls(case: Case, between: BetweenCalls | None, ready: Range | None
         quantities.append(bound)
         clauses.append(f"the thread needs the CPU for {bound} of it or {'more' if is_busy else 'less'}")
     if not clauses:
-        return "the program is in no call then: Python code, callbacks, I/O", ()
+        return "your code, callbacks or I/O, outside any framework call", ()
     return "; ".join(clauses), tuple(quantities)
 
 
@@ -637,14 +635,14 @@ def waiting_in_calls(case: Case) -> Cause | None:
     if not case.matters("all_others") or case.program.outside_calls_percent is None or case.program.is_tpu:
         return None
     cost, ready = case.ledger.claim("all_others"), case.program.ready_inside
-    detail, quantities, title = "for locks, other hosts or a busy CPU; the trace does not show which", [], ""
+    detail, quantities, title = "locks, other hosts or a busy CPU (the profile does not show which)", [], ""
     if ready is not None and (ready.low >= _HALF_PERCENT or ready.high < _HALF_PERCENT):
         is_busy = ready.low >= _HALF_PERCENT
         bound = case.quantity("calls_ready", ready.low if is_busy else ready.high)
         quantities = [bound]
         what = "Work inside calls" if is_busy else "Waiting inside calls"
-        title = f"{what}, of which nothing is recorded,"
-        more = f"for {bound} or {'more' if is_busy else 'less'} of all its time in calls"
+        title = f"{what}, without recorded events,"
+        more = f"for {bound} or {'more' if is_busy else 'less'} of its time in calls"
         detail = f"the thread needs the CPU {more}" + ("" if is_busy else ": it waits for other threads or hosts")
     return case.cause(
         "waiting_in_calls",
@@ -668,9 +666,9 @@ def profiling_overhead(case: Case) -> Cause | None:
         return None
     cost = case.ledger.claim("host_compute", "kernel_launch", "all_others", most=percent)
     longer = Quantity("overhead", slower)
-    detail = f"it makes steps {longer} longer than those before the capture"
+    detail = f"steps are {longer} longer than before the capture"
     rests_on = (Evidence("environment", "environment", environment[0].host),)
-    title, actions = "Profiling itself", ("capture_less",)
+    title, actions = "Profiling overhead", ("capture_less",)
     return case.cause(
         "profiling_overhead", title, cost, detail, actions=actions, rests_on=rests_on, quantities=(longer,)
     )
@@ -688,7 +686,7 @@ def awaiting_each_result(case: Case) -> Cause | None:
     idle_ms = Quantity("idle", case.share("all_others") * case.step_ms / 100.0, "ms", case.summary.kind)
     cost = case.ledger.claim("all_others", most=loop.waiting)
     called = f"a call takes {format_ms(loop.calling * case.step_ms / 100.0)} ms"
-    assumption = f"{ADVICE['fetch_less_often'].assumption}; {called}, and a step at least as long"
+    assumption = f"{ADVICE['fetch_less_often'].assumption}; {called}, so a step takes at least as long"
     where = without_middle(f"{loop.waits_by} {loop.place}".strip(), 2 * LONGEST_NAME)
     return case.cause(
         "waiting_for_results",
@@ -734,7 +732,7 @@ def late_python(case: Case) -> Cause | None:
         "python_between_steps",
         "Python between calls",
         case.ledger.claim("all_others", most=share),
-        f"{detail}the TPU has nothing to do until the next call",
+        f"{detail}the TPU is idle until the next call",
         actions=[case.without_estimate("record_python")] if between is None else [],
         rests_on=(in_categories("all_others"),),
     )

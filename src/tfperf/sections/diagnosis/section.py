@@ -34,11 +34,11 @@ _CLASSES = {
     "moderate": "MODERATELY input-bound",
     "possible": "POSSIBLY input-bound",
     "none": "NOT input-bound",
-    "unknown": "unknown: the trace does not show where input comes from",
+    "unknown": "unknown: the profile does not show the source of the input",
 }
 _MAIN_KINDS = ("train", UNLABELLED, ITERATION)
 """Kinds of steps that texts do not mention."""
-_POINTER = "More: tfperf analyze PATH with --full, -s SECTION, or -o report.html (a page)."
+_POINTER = "More: run tfperf analyze PATH with --full, -s SECTION or -o report.html."
 
 
 def build(results: Results) -> Section:
@@ -120,7 +120,7 @@ def _words(cause: Cause, action: Action) -> str:
     if cause.of == "wall":
         return f"{text} -> {then} ms of wall time per step"
     if action.is_per_examples:
-        return f"{text} -> {then} ms for as many examples"
+        return f"{text} -> {then} ms for the same number of examples"
     may_lose = (
         f" ({format_ms(cause.step_ms)} now), if {action.assumption}" if action.step_ms.high > cause.step_ms else ""
     )
@@ -148,21 +148,21 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     of_host, host = (overview, "") if worst is None else (overview.by_host[worst], results.hosts[worst].host)
     verdict = _CLASSES[overview.input_class] + (f" on {host}" if host else "")
     if of_host.on_tpu and of_host.input_percent == 0.0:
-        verdict = "none in the steps: no infeed, no transfers"
+        verdict = "no input in the steps: no infeed, no transfers"
     if overview.input_class == "unknown" and results["steps"].missing:
         verdict = "unknown: events are missing from the profile"
     of_input, of_others = (share_of_step(of_host, part, host) for part in ("input", "all_others"))
     if overview.input_class == "possible":
         over = " on average over hosts" if worst is None and len(results.hosts) > 1 else ""
-        verdict += f": {of_others} of the step is in no category{over}"
+        verdict += f": All others ({of_others}{over}) may hide input"
     facts = [Fact("step_time", "Step time", usual.time.value, "ms", ", ".join(notes), quantities=usual.quantities)]
     cost = input_cost(results)
     costs = cost.quantities(whose_input(results)) if cost is not None and cost.is_more_than_waiting else ()
     if costs:
-        verdict += f"; costs {from_to(costs[0], costs[1])} with what its threads take from the step"
+        verdict += f"; costs {from_to(costs[0], costs[1])} including CPU contention"
     batch, rate = results["batch"], examples_per_second(results)
     if batch.size is not None and rate and not diagnosis.host:
-        note = f"per second, in batches of {batch.size:,} (confidence {batch.confidence})"
+        note = f"batch size {batch.size:,} ({batch.confidence} confidence)"
         facts.append(Fact("examples_per_second", "Examples", rate, "count", note))
     facts += _computes(diagnosis)
     return (*facts, Fact("input", "Input", of_input.value, "%", verdict, quantities=(of_input, of_others, *costs)))

@@ -30,21 +30,23 @@ def input_wait(case: Case) -> Cause | None:
         return None
     tfdata = pipelines_of(case)
     blame = blamed_stage(tfdata)
-    rests_on, detail = [in_categories("input")], "the trace does not show what makes the batches"
+    rests_on, detail = [in_categories("input")], "the profile does not show the source of the batches"
     if blame is not None:
         stages = (each for pipeline in tfdata.pipelines if pipeline.name == blame.pipeline for each in pipeline.stages)
         python = next((f" ({each.python})" for each in stages if each.name == blame.stage and each.python), "")
-        detail = f"the stage waited for is {without_middle(blame.stage, LONGEST_NAME)}{python}{_REASONS[blame.reason]}"
+        detail = (
+            f"the blocking tf.data stage is {without_middle(blame.stage, LONGEST_NAME)}{python}{_REASONS[blame.reason]}"
+        )
         rests_on.append(Evidence("tfdata", "tfdata_stages", blame.stage))
     elif tfdata.pipelines:
-        detail = "no single stage of the pipeline is what is waited for"
+        detail = "no single tf.data stage is blocking"
     actions: tuple[Action | str | None, ...] = ("use_tf_data",)
     if case.results["tfdata"].pipelines:
         actions = (case.without_estimate("look_at_stages"),)
     outlook = outlook_of(case.results)
     is_new_iterator = outlook is not None and outlook.waits_at_epoch_start
     if outlook is not None and outlook.is_at_epoch_start:
-        what = "for the first batch of a new iterator" if is_new_iterator else f"in which buffers fill: {detail}"
+        what = "for the first batch of a new iterator" if is_new_iterator else f"while buffers fill: {detail}"
         detail = f"mostly in the first step of each epoch, {what}"
     if is_new_iterator or _slows_rather(case):
         actions = ()
@@ -52,8 +54,7 @@ def input_wait(case: Case) -> Cause | None:
         actions = _pipeline_actions(case, tfdata) or actions
     cost = case.ledger.claim("input_wait")
     detail += cores_meanwhile(tfdata.main) if cost.high >= _MUCH_PERCENT else ""
-    title = "Waiting for input" if case.program.is_tpu else "Waiting for tf.data"
-    return case.cause("input_wait", title, cost, detail, actions=actions, rests_on=rests_on)
+    return case.cause("input_wait", "Waiting for input", cost, detail, actions=actions, rests_on=rests_on)
 
 
 def input_contention(case: Case) -> Cause | None:
@@ -62,10 +63,10 @@ def input_contention(case: Case) -> Cause | None:
     if slowed is None or outlook is None or min(slowed[0], case.ledger.left(*parts)) < LEAST_PERCENT:
         return None
     cost = case.ledger.claim(*parts, most=slowed[1], least=slowed[0])
-    detail = f"{outlook.threads:.1f} threads of the pipeline compete with the step for {counted(outlook.cores, 'core')}"
+    detail = f"{outlook.threads:.1f} pipeline threads compete with the step for {counted(outlook.cores, 'core')}"
     return case.cause(
         "input_contention",
-        "Sharing cores with the input pipeline",
+        "CPU contention with the input pipeline",
         cost,
         detail,
         actions=_pipeline_actions(case, pipelines_of(case)) if _slows_rather(case) else (),
@@ -85,9 +86,9 @@ def cores_meanwhile(pipeline: Pipeline | None) -> str:
     if pipeline is not None and pipeline.cores is not None:
         of_cores = f"of {counted(pipeline.cores, 'core')}"
         if pipeline.fills_cores:
-            return f", while {pipeline.threads_computing or 0.0:.1f} {of_cores} compute: more at a time cannot help"
+            return f"; {pipeline.threads_computing or 0.0:.1f} {of_cores} are busy, so more parallelism cannot help"
         if pipeline.leaves_cores:
-            return f", while only {pipeline.threads_at_work or 0.0:.1f} {of_cores} work, as far as the trace shows"
+            return f"; only {pipeline.threads_at_work or 0.0:.1f} {of_cores} are busy, as far as the profile shows"
     return ""
 
 
@@ -99,10 +100,10 @@ def pipelines_of(case: Case) -> TfData:
 
 _REASONS: Mapping[Reason, str] = {
     "work": "",
-    "host_pipeline": ", which asks the host's pipeline",
-    "to_device": ", on the way to the device",
+    "host_pipeline": ", which pulls from the host pipeline",
+    "to_device": ", during the transfer to the device",
     "workers": ", which waits for the data service",
-    "hand_over": ", while no stage works",
+    "hand_over": ", with no stage running",
 }
 
 
@@ -131,12 +132,12 @@ def input_copy(case: Case) -> Cause | None:
         return None
     kernels = case.results["kernels"]
     copies = [copy for copy in kernels.copies if copy.kind == "H2D"]
-    detail, rests_on = "nothing else goes on meanwhile", [in_categories("input")]
+    detail, rests_on = "not overlapped with compute", [in_categories("input")]
     if copies:
         worst = max(copies, key=lambda copy: copy.total_ps)
         rate = f" at {format_number(worst.gb_per_second)} GB/s" if worst.gb_per_second is not None else ""
-        size = f"copies of {format_bytes(int(worst.mean_bytes))} on average" if worst.mean_bytes else "copies"
-        detail = f"{size}{rate}, while nothing else goes on"
+        size = f"{format_bytes(int(worst.mean_bytes))} per copy on average" if worst.mean_bytes else "copies"
+        detail = f"{size}{rate}, not overlapped with compute"
         rests_on.append(Evidence("kernels", "copies", worst.device))
     is_ahead = any(pipeline.is_device for pipeline in case.results["tfdata"].pipelines)
     actions = ("smaller_types",) if is_ahead else ("prefetch_to_device", "smaller_types")
@@ -192,7 +193,7 @@ def straggler(case: Case) -> Cause | None:
     gained = min(100.0 * found.gain_ms / case.step_ms / cost.high, 1.0)
     text = "the host can be as fast as the second slowest" if found.host else "no host is late"
     action = case.action("look_at_host" if found.host else "even_work", cost, Range(gained / 2, gained), text)
-    title = "One slow host" if found.host else "Waiting for the host that is slow in a step"
+    title = "One slow host" if found.host else "Waiting for the slowest host of each step"
     return case.cause(
         "straggler", title, cost, late, actions=(action,), rests_on=(_evidence(found),), quantities=quantities
     )
@@ -213,9 +214,9 @@ def with_late_host(case: Case, causes: Sequence[Cause]) -> list[Cause]:
         late, quantities = late_text(found, kind)
         once = case.cause(
             "straggler",
-            f"Waiting for {found.host or 'the last host'} in the first steps",
+            f"Waiting for {found.host or 'the last host'} during the first steps",
             None,
-            f"{late}; averages omit that",
+            f"{late} (not in the averages)",
             actions=(case.without_estimate("profile_later"),),
             rests_on=(_evidence(found),),
             quantities=quantities,
@@ -255,7 +256,7 @@ def _unkeyed(case: Case, causes: Sequence[Cause]) -> Cause | None:
     if min(waiting, case.ledger.left("host_compute")) < _UNKEYED_PERCENT:
         return None
     cost = case.ledger.claim("host_compute", most=waiting)
-    detail = f"the others wait for {case.host}, whose own work takes longer than theirs"
+    detail = f"the others wait for {case.host}, because its own work takes longer"
     rests_on = (Evidence("overview", "steps_by_host", case.host),)
     return case.cause("straggler", "One slow host", cost, detail, actions=("look_at_host",), rests_on=rests_on)
 
@@ -271,13 +272,13 @@ def collectives(case: Case) -> Cause | None:
     if share < LEAST_PERCENT:
         return None
     is_on_host = not case.ledger.left("device_collectives")
-    detail = f"exchanging gradients, and waiting for them{' (counted as host compute)' * is_on_host}"
+    detail = f"exchanging gradients and waiting for other replicas{' (counted as Host compute)' * is_on_host}"
     barrier = case.quantity("barrier", case.share("barrier"))
     waits = (barrier.value or 0.0) >= LEAST_PERCENT
-    detail += f"; {barrier} of the step is waiting at a barrier for cores that come later" * waits
+    detail += f"; {barrier} of the step is waiting at a barrier for slower cores" * waits
     cost = case.ledger.claim("device_collectives", "host_compute", most=share)
     rests_on = (in_categories("host_compute" if is_on_host else "device_collectives"),)
-    title = "Communication between replicas"
+    title = "Collective communication"
     return case.cause(
         "collectives",
         title,
@@ -299,10 +300,10 @@ def collectives_bound(case: Case) -> Cause | None:
     if exchange < _EXCHANGE_PERCENT or min(exchange, ops) < LEAST_PERCENT:
         return None
     quantities = case.quantity("exchange", exchange), case.quantity("could_overlap", min(exchange, ops))
-    detail = f"without waiting for the last one, it takes {quantities[0]} of the step; ops could hide {quantities[1]}"
+    detail = f"without waiting for hosts, it takes {quantities[0]} of the step; ops could overlap {quantities[1]}"
     made = case.cause(
         "collectives_bound",
-        "The exchange between hosts",
+        "Communication between hosts",
         None,
         detail,
         actions=(case.without_estimate("overlap_exchange"),),

@@ -100,7 +100,7 @@ def _gaps_text(wall: Wall, gaps: Sequence[Gap], content: Content, part: float) -
     text = f"{counted(len(gaps), 'gap')} of {format_ms(mean_ms)} ms{' on average' * (len(gaps) > 1)}"
     epochs = sum(gap.starts_epoch for gap in gaps)
     if epochs == len(gaps):
-        text += f"{', each' * (len(gaps) > 1)} where an epoch or an evaluation starts"
+        text += f"{', each' * (len(gaps) > 1)} at the start of an epoch or an evaluation"
     else:
         text += f", the first after {wall.names[gaps[0].row]}"
     name = without_middle(wall.contents[content].name, LONGEST_NAME)
@@ -184,7 +184,7 @@ def slow_steps(case: Case) -> Cause | None:
     ops = f" ({listed(types)})" if main == "host_compute" and case.ledger.of_kernels >= costs[main] / 2.0 else ""
     return case.over_wall().cause(
         "slow_steps",
-        "Extra time of slow steps",
+        "Extra time in slow steps",
         Range(share, share),
         f"{modes[:1].lower()}{modes[1:]}; the additional time is {CATEGORY_TITLES[main]}{ops}",
         actions=("less_often",),

@@ -8,18 +8,18 @@ from tfperf.report.model import Column, Data, Ranked
 from tfperf.trace.known_stats import CORES
 
 _ADDED = (
-    Column("cores", "CPU cores", float, "count", "cores of the host's CPU that the job can use", level="data"),
+    Column("cores", "CPU cores", float, "count", "CPU cores that the job can use", level="data"),
     Column("cpu_model", "CPU", str, "", "model of the host's CPU", level="data"),
     Column("memory_bytes", "Host memory", int, "bytes", "memory of the host", level="data"),
-    Column("memory_limit_bytes", "Limit", int, "bytes", "what the cgroups of the job grant of it", level="data"),
+    Column("memory_limit_bytes", "Limit", int, "bytes", "part of it that the cgroups of the job allow", level="data"),
     Column("tensorflow_version", "TensorFlow", str, "", "version of TensorFlow", level="data"),
     Column("keras_version", "Keras", str, "", "version of Keras", level="data"),
     Column("python_version", "Python", str, "", "version of Python", level="data"),
     Column("gpu_driver_version", "Driver", str, "", "version of the NVIDIA driver", level="data"),
-    Column("cuda_version", "CUDA", str, "", "version of CUDA that TensorFlow is built for", level="data"),
-    Column("overhead_percent", "Overhead", float, "%", "by how much profiling made steps longer", level="data"),
+    Column("cuda_version", "CUDA", str, "", "CUDA version that TensorFlow was built for", level="data"),
+    Column("overhead_percent", "Overhead", float, "%", "increase of step time by profiling", level="data"),
     Column("usual_step_ms", "Usual step", float, "ms", "median step before the capture", level="data"),
-    Column("busy_cores", "Busy cores", float, "count", "cores that the job kept busy, on average", level="data"),
+    Column("busy_cores", "Busy cores", float, "count", "mean number of cores that the job kept busy", level="data"),
 )
 
 
@@ -28,13 +28,22 @@ _COLUMNS = (
     Column("device_type", "Device", str, "", "CPU, GPU or TPU"),
     Column("device_model", "Model", str, "", "device model"),
     Column("device_count", "Devices", int, "count", "devices that recorded events"),
-    Column("idle_devices", "Idle", int, "count", "devices listed without an event"),
+    Column("idle_devices", "Idle", int, "count", "devices listed without events"),
     Column("device_cores", "Device cores", int, "count", "multiprocessors of one device"),
     Column("device_memory_bytes", "Memory", int, "bytes", "memory of one device", level="data"),
     Column("event_count", "Events", int, "count", "events in the file"),
     Column("size_bytes", "Size", int, "bytes", "size of the file", level="data"),
-    Column("start_ms", "Start", float, "ms", "first event on the clock of the trace, as all starts are", level="data"),
-    Column("duration_ms", "Capture", float, "ms", "from the first event to the last, also those without duration"),
+    Column(
+        "start_ms",
+        "Start",
+        float,
+        "ms",
+        "start of the first event on the clock of the trace (like all start times)",
+        level="data",
+    ),
+    Column(
+        "duration_ms", "Capture", float, "ms", "from the first to the last event, including events without duration"
+    ),
     Column("path", "File", str, "", "the trace file", level="data"),
     *_ADDED,
 )

@@ -33,13 +33,13 @@ def clock_notes(hosts: Sequence[HostEnvironment]) -> tuple[str, ...]:
     if jumps:
         most = format_ms(max(host.largest_jump_ps for host in hosts) / PS_PER_MS)
         often = f"up to {jumps} times, {most} ms" if jumps > 1 else f"once, by {most} ms"
-        notes.append(f"Clocks jump in the file ({often}): times are the chips' own.")
+        notes.append(f"Converted clocks jump in the file ({often}), so tfperf uses the times of the chips.")
     shifts = [host.clock_shift_ps for host in hosts if host.clock_shift_ps is not None]
     if shifts:
         least, most_ps = max(shifts)
         apart = format_ms(least / PS_PER_MS)
         apart = f"{apart} ms or more" if most_ps is None else f"{apart} to {format_ms(most_ps / PS_PER_MS)} ms"
-        notes.append(f"The clocks of TPU and host are {apart} apart, which is corrected.")
+        notes.append(f"The clocks of TPU and host differ by {apart}; tfperf corrects this.")
     return tuple(notes)
 
 
@@ -47,7 +47,7 @@ def _recorded(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
     yield from _fact("recorded_host", "Host name", listed([host.recorded_host for host in hosts if host.recorded_host]))
     chips = join_chips(host.chips for host in hosts)
     if chips is not None and chips.numbers and (chips.missing or chips.recorded > 1):
-        of_all = f"of {len(chips.program_devices)} that {chips.program} runs on" if chips.missing else ""
+        of_all = f"of {len(chips.program_devices)} that run {chips.program}" if chips.missing else ""
         yield Fact("chips", f"{chips.noun.capitalize()} numbers", ranges_of(chips.numbers), note=of_all)
     others = (("jaxlib", "jaxlib_version"), ("libtpu", "libtpu_version"))
     with_it = ", ".join(f"{name} {version}" for name, key in others if (version := _values(hosts, key)))
@@ -64,17 +64,17 @@ def _added(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
     limits = [_core_limits(host) for host in hosts]
     yield from _fact("cores", "Cores", _values(hosts, "cores"), "count", listed([*dict.fromkeys(filter(None, limits))]))
     busy = facts[0].busy_cores if len(facts) == 1 else None
-    note = "that the job kept busy in the capture, on average"
+    note = "mean number that the job kept busy during the capture"
     yield from _fact("busy_cores", "Busy cores", None if busy is None else round(busy, 2), "count", note)
     limited = any(each.memory_limit_bytes for each in facts)
     memory = _values(facts, "usable_memory_bytes")
-    yield from _fact("host_memory", "Host memory", memory, "bytes", "as limited by cgroups" if limited else "")
+    yield from _fact("host_memory", "Host memory", memory, "bytes", "limited by cgroups" if limited else "")
     cuda = _values(facts, "cuda_version")
     driver = _values(facts, "gpu_driver_version")
     built = f"TensorFlow is built for CUDA {cuda}" * bool(cuda)
     yield from _fact("gpu_driver_version", "GPU driver", driver, note=built)
     overhead = max((each.overhead_percent for each in facts if each.overhead_percent is not None), default=None)
-    note = "by which the median step was longer in the capture"
+    note = "increase of the median step time during the capture"
     yield from _fact("overhead", "Profiling overhead", overhead, "%", note)
 
 
@@ -98,9 +98,9 @@ def _core_limits(host: HostEnvironment) -> str:
     if host.cores is None:
         return ""
     if facts.cores is None:
-        return "as tf.data counts them"
+        return "as counted by tf.data"
     if facts.cpu_quota and facts.cpu_quota == facts.cores:
-        return f"by quota, of {facts.cpu_affinity or facts.cpu_count}"
+        return f"limited by CPU quota, of {facts.cpu_affinity or facts.cpu_count}"
     if facts.cpu_count and facts.cpu_affinity and facts.cpu_affinity < facts.cpu_count:
-        return f"by affinity, of {facts.cpu_count}"
+        return f"limited by CPU affinity, of {facts.cpu_count}"
     return ""

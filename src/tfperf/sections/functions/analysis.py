@@ -248,7 +248,7 @@ def changed_arguments(programs: list[bytes]) -> str:
         if len(shapes) > 1:
             name = versions[0][0]
             return f"{name if name not in _NAMELESS else 'an argument'} is {' or '.join(shapes[:_NAMED])}"
-    return "its arguments have the same shapes, so a static value changes, or the function is made anew"
+    return "its arguments have the same shapes, so a static argument changes, or the function is recreated"
 
 
 _NAMED = 3

@@ -27,9 +27,9 @@ def build(results: Results) -> Section:
     of = of_steps(results["overview"].kind)
     if functions.jitted.functions:
         return _of_jax(results)
-    notes: tuple[str, ...] = () if functions.functions else ("No tf.function was called in this trace.",)
+    notes: tuple[str, ...] = () if functions.functions else ("The profile has no tf.function calls.",)
     if not functions.eager.is_recorded:
-        notes += ("Eager execution: the trace has no events of it, so the eager share is unknown, not 0.",)
+        notes += ("The profile has no events of eager execution, so the eager share is unknown, not 0.",)
     facts = []
     if functions.functions:
         calls = sum(function.call_count for function in functions.functions)
@@ -59,7 +59,7 @@ def _of_jax(results: Results) -> Section:
         facts.append(Fact("jitted_calls_per_step", "Calls per step", jitted.calls_per_step, "count"))
     for each in jitted.barriers[:1]:
         longest = f"longest {format_ms(each.longest_ps / PS_PER_MS)} ms on {each.longest_on}"
-        note = f"in {counted(each.calls, 'call')} of {each.function}, in which chips wait for the last one; {longest}"
+        note = f"in {counted(each.calls, 'call')} of {each.function}, where chips wait for the last chip; {longest}"
         facts.append(Fact("barriers", "At barriers", each.total_ps / PS_PER_MS, "ms", note))
     tables = present(JITTED_FUNCTIONS.build(results), TF_FUNCTIONS.build(results), EAGER_OPS.build(results))
     findings = (*_compiling(jitted), *findings_of(functions, of_steps(results["overview"].kind)))
@@ -77,7 +77,7 @@ def _compiling(jitted: JittedFunctions) -> tuple[Finding, ...]:
         f"{row.name} ({row.compiling_calls} of {counted(row.calls, 'call')}, {share} of their time)"
         for row, share in zip(again, shares, strict=True)
     ]
-    text = f"Compiled several times: {listed(parts, _NAMED)}. Each new shape, type or static value is compiled for."
+    text = f"Compiled more than once: {listed(parts, _NAMED)}. New shapes, dtypes or static arguments trigger it."
     return (Finding("compiling", "problem", text, causes=_TRACING, quantities=shares[:_NAMED]),)
 
 
@@ -98,9 +98,8 @@ def findings_of(results: Functions, of: str) -> tuple[Finding, ...]:
     if eager.percent is not None and eager.percent >= EAGER_PERCENT:
         share = Quantity("eager", eager.percent, of=of)
         text = (
-            f"Ops that Python runs one by one take {share} of the step time "
-            f"(ops per step: {format_number(eager.calls_per_step)}; most time: {', '.join(eager.op_types[:_NAMED])}; "
-            f"threshold {EAGER_PERCENT:.0f}%)."
+            f"Eager ops take {share} of step time ({format_number(eager.calls_per_step)} per step; top: "
+            f"{', '.join(eager.op_types[:_NAMED])}; threshold: {EAGER_PERCENT:.0f}%)."
         )
         severity: Severity = "problem" if eager.percent >= 2 * EAGER_PERCENT else "hint"
         findings.append(Finding("eager", severity, text, causes=("eager_ops", "run_eagerly"), quantities=(share,)))

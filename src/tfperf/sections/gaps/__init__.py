@@ -19,7 +19,7 @@ _CAPTURES = "tfperf.profile, ProfileCallback, tfperf run, tfperf.serve"
 _NOT_IN_TRACES: dict[str, Callable[[HostEnvironment], object]] = {
     "host CPU cores": lambda host: host.cores,
     "host memory": lambda host: host.facts.memory_bytes,
-    "the versions of TensorFlow and Python": lambda host: host.facts.tensorflow_version or host.jax_version,
+    "TensorFlow and Python versions": lambda host: host.facts.tensorflow_version or host.jax_version,
 }
 """Data that a profile alone never contains."""
 
@@ -29,25 +29,24 @@ def analyze(host: Host) -> tuple[str, ...]:
     trace, breakdown = host.trace, host["steps"]
     gaps = [] if len(breakdown.steps) or breakdown.task.is_helper else [f"Steps: {breakdown.steps.explanation}."]
     if not trace.event_count:
-        gaps.append("Everything: the file holds no events.")
+        gaps.append("Everything: the file has no events.")
     elif not breakdown.missing and not any(plane.kind == "host" and plane.event_count for plane in trace.planes):
         gaps.append(
-            "Host time: there is no event of a host thread (host tracer off?), so input, compilation, launches and "
-            "host compute are unknown."
+            "Host time: the profile has no host thread events (host tracer off?), so input, compilation, launches "
+            "and host compute are unknown."
         )
     for flaw in breakdown.missing:
         gaps.append(f"{'Device' if 'device_compute' in flaw.hides else 'Host'} time: {flaw.text}.")
     if trace.empty_devices and not lacks_devices(breakdown):
         names = trace.empty_devices
-        them = "it, but holds no event of it" if len(names) == 1 else "them, but holds no event of theirs"
         devices = f"{counted(len(names), 'device')} ({listed(names)})"
-        gaps.append(f"Device time of {devices}: the trace lists {them} (unused, or not traced).")
+        gaps.append(f"Device time of {devices}: listed in the profile, but without events (unused or not traced).")
     elif not trace.devices and not lacks_devices(breakdown):
-        gaps.append("Device time: no device is in the trace (a CPU job, or the device was not traced).")
+        gaps.append("Device time: the profile has no devices (a CPU job, or the device was not traced).")
     if trace.malformed_events:
         gaps.append(f"Omitted: {counted(trace.malformed_events, 'event')} with impossible times.")
     if trace.cut_names:
-        gaps.append(f"Omitted: the ends of {counted(trace.cut_names, 'name')}, beyond 4,096 characters.")
+        gaps.append(f"Omitted: the ends of {counted(trace.cut_names, 'name')} longer than 4,096 characters.")
     messages = [f"The profiler reported an error: {message}" for message in trace.errors]
     messages += [f"The profiler warned: {message}" for message in trace.warnings]
     gaps += messages[:_MOST_MESSAGES]
@@ -67,7 +66,7 @@ def build(results: Results) -> Section:
     for (gap, _), hosts in hosts_of.items():
         named = "all" if len(hosts) == len(results.hosts) else listed(hosts)
         notes.append(f"{gap} Hosts: {named}." if results.has_several_hosts else gap)
-    return Section("gaps", "What this trace cannot tell", notes=(*notes, *_of_run(results)))
+    return Section("gaps", "Missing from this profile", notes=(*notes, *_of_run(results)))
 
 
 def topics(results: Results) -> tuple[str, ...]:
@@ -81,7 +80,7 @@ def _of_run(results: Results) -> list[str]:
     breakdown = results["steps"]
     if len(breakdown.steps) and breakdown.host_visible and not breakdown.input_visible:
         notes.append(
-            "Input: no fetch from tf.data and no copy to a device is in the trace, so input time is unknown, not 0."
+            "Input: the profile has neither tf.data fetches nor copies to a device, so input time is unknown, not 0."
         )
     if results["batch"].reason and len(results["steps"].steps):
         notes.append(f"Batch size: {results['batch'].reason}.")
@@ -89,13 +88,13 @@ def _of_run(results: Results) -> list[str]:
     unknown = [what for what, is_known in _NOT_IN_TRACES.items() if not all(map(is_known, hosts))]
     if unknown:
         named = unknown[0] if len(unknown) == 1 else f"{', '.join(unknown[:-1])} and {unknown[-1]}"
-        notes.append(f"What the job ran on ({named}): only captures of tfperf record it ({_CAPTURES}).")
+        notes.append(f"Host hardware and software versions ({named}): recorded only by tfperf captures ({_CAPTURES}).")
     return notes
 
 
 SECTION = SectionSpec(
     name="gaps",
-    title="What this trace cannot tell",
+    title="Missing from this profile",
     rests_on=("steps", "batch", "environment"),
     analyze=analyze,
     combine=tuple,

@@ -9,11 +9,17 @@ from tfperf.report.model import Column, Data, Ranked
 _COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),
     Column("thread", "Thread", str, "", "name of the thread"),
-    Column("event_time_ms", "Event time", float, "ms", "time with any event on the thread, waits in events included"),
+    Column(
+        "event_time_ms",
+        "Event time",
+        float,
+        "ms",
+        "time with at least one event on the thread, including waits inside events",
+    ),
     Column("percent", "Share", float, "%", "event time / time from the first to the last event of the host's threads"),
     Column("event_count", "Events", int, "count", "events of the thread"),
     Column("longest_ms", "Longest", float, "ms", "duration of its longest event"),
-    Column("longest_event", "Longest event", str, "", "name of that event"),
+    Column("longest_event", "Longest event", str, "", "name of the longest event"),
 )
 
 
@@ -32,8 +38,8 @@ def _host_threads(results: Results) -> Data | None:
 HOST_THREADS = TableSpec(
     name="host_threads",
     title="Threads by event time",
-    row="threads of hosts",
-    details="One row per thread with events. Event time includes waits inside events: see the longest event.",
+    row="host threads",
+    details="One row per thread with events. Event time includes waits inside events (see the longest event).",
     columns=_COLUMNS,
     data=_host_threads,
     name_key="thread",

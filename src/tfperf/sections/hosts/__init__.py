@@ -46,21 +46,21 @@ def who_is_late(found: Straggler, kind: str) -> tuple[str, Quantity]:
     """Return a clause with the straggler, how often it is last, and what the others lose."""
     lost = Quantity(f"{_key(found)}, lost", found.loss_ms, "ms", kind)
     steps = f"{found.last_in} of {counted(found.steps, 'step')}"
-    who = f"{found.host} is last in {steps}" if found.host else f"some host is late in {steps}"
-    return f"{who}, and the others wait {lost} per step for it", lost
+    who = f"{found.host} is the last host in {steps}" if found.host else f"some host is late in {steps}"
+    return f"{who}; the others wait {lost} per step for it", lost
 
 
 def slower_in(found: Straggler, kind: str) -> tuple[str, Quantity]:
     """Return the clause end with the category in which the straggler is slower, and by how much."""
     longer = Quantity(f"{_key(found)}, longer", found.excess_ms, "ms", kind)
-    return f"{longer} per step slower in {CAUSE_TEXTS[found.cause]}", longer
+    return f"{longer} more per step on {CAUSE_TEXTS[found.cause]}", longer
 
 
 def late_text(found: Straggler, kind: str) -> tuple[str, tuple[Quantity, ...]]:
     """Return `who_is_late` and `slower_in` as one clause."""
     who, lost = who_is_late(found, kind)
     slower, longer = slower_in(found, kind)
-    return f"{who}: it is {slower}", (lost, longer)
+    return f"{who}: it spends {slower}", (lost, longer)
 
 
 def _key(found: Straggler) -> str:
@@ -69,27 +69,27 @@ def _key(found: Straggler) -> str:
 
 def _verdict(results: Results, hosts: Hosts) -> Finding:
     if hosts.straggler is None:
-        text = f"No host holds the others up: what steps lose by waiting is below {LEAST_LOSS_MS:.0f} ms or 5%."
+        text = f"No straggler: steps lose less than {LEAST_LOSS_MS:.0f} ms or 5% waiting for other hosts."
         return Finding("no_straggler", "info", text)
     text, quantities = late_text(hosts.straggler, results["overview"].kind)
     if hosts.straggler.is_outside_averages:
-        text += " (averages omit that)"
+        text += " (not in the averages)"
     code = "skewed_input" if hosts.straggler.cause == "input" and hosts.straggler.host else "straggler"
     return Finding("late_host", "hint", f"{text[0].upper()}{text[1:]}.", causes=(code,), quantities=quantities)
 
 
 def _notes(hosts: Hosts) -> tuple[str, ...]:
     is_said = hosts.is_known or (hosts.chips is not None and hosts.chips.missing > 0)
-    notes = [] if is_said else [f"Who waits for whom is unknown: {hosts.why_unknown}."]
+    notes = [] if is_said else [f"Waiting between hosts is unknown: {hosts.why_unknown}."]
     helpers = [work.host for work in hosts.hosts if work.task.is_helper]
     if helpers:
-        notes.append(f"Without steps of their own: {listed(helpers)}; averages are over the other hosts.")
+        notes.append(f"Hosts without their own steps: {listed(helpers)}; averages are over the other hosts.")
     clocks = [(work.host, work.clock.ahead_ns / 1e6) for work in hosts.hosts if work.clock is not None]
     wrong = [f"{host} by {format_ms(ahead)} ms" for host, ahead in clocks if abs(ahead) >= _CLOCK_MS]
     if wrong:
-        notes.append(f"Clocks are ahead of that of {clocks[0][0]}: {listed(wrong)}. Waiting does not rest on clocks.")
+        notes.append(f"Clocks ahead of {clocks[0][0]}: {listed(wrong)}. Waiting times do not depend on clocks.")
     if hosts.cut:
-        notes.append(f"Omitted: {counted(hosts.cut, 'collective')}, the last ones of hosts that have too many.")
+        notes.append(f"Omitted: {counted(hosts.cut, 'collective')}, the last ones of hosts with too many collectives.")
     return tuple(notes)
 
 
@@ -112,29 +112,25 @@ _HOST_COLUMNS = (
     Column("own_work_ms", "Own work", float, "ms", "step time without waiting for other hosts"),
     Column("waits_for_others_ms", "Waits", float, "ms", "waiting in collectives for the last host, per step"),
     Column(
-        "others_wait_for_it_ms",
-        "Makes wait",
-        float,
-        "ms",
-        "time that others lose in steps in which it is last, per step",
+        "others_wait_for_it_ms", "Makes wait", float, "ms", "time that others lose per step when it is the last host"
     ),
     Column("last_percent", "Last", float, "%", "share of the steps in which it is the last host"),
-    Column("cause", "Slow in", str, "", "in what it is slower in the steps in which it is late: input, compute, ..."),
+    Column("cause", "Slow in", str, "", "activity that is slower when it is the last host: input, compute, ..."),
     Column(
-        "clock_ahead_ms", "Clock", float, "ms", "how far its clock is ahead of that of the first host", level="data"
+        "clock_ahead_ms", "Clock", float, "ms", "offset of its clock from the clock of the first host", level="data"
     ),
     Column(
-        "clock_spread_ms", "Clock spread", float, "ms", "median distance of single collectives from that", level="data"
+        "clock_spread_ms", "Clock spread", float, "ms", "median deviation of single collectives from it", level="data"
     ),
 )
 _STRAGGLER_COLUMNS = (
     Column("step", "Step", int, "", "number of the step"),
-    Column("averaged", "Averaged", bool, "", "whether the step counts in averages on all hosts", level="data"),
+    Column("averaged", "Averaged", bool, "", "whether the step is averaged on all hosts", level="data"),
     Column("host", "Last host", str, "", "the host that waits least in the step: the others wait for it"),
-    Column("lost_ms", "Lost", float, "ms", "how much longer another host waits than the last one, at most"),
-    Column("host_lost_ms", "Lost in all", float, "ms", "the same, summed over all hosts", level="data"),
-    Column("cause", "Slow in", str, "", "in what the last host is slower than the median of the others"),
-    Column("excess_ms", "Longer by", float, "ms", "how much longer that takes on the last host"),
+    Column("lost_ms", "Lost", float, "ms", "longest wait of another host, minus the wait of the last host"),
+    Column("host_lost_ms", "Lost in all", float, "ms", "the same time, summed over all hosts", level="data"),
+    Column("cause", "Slow in", str, "", "activity in which the last host is slower than the median of the others"),
+    Column("excess_ms", "Longer by", float, "ms", "extra time of that activity on the last host"),
     Column("step_time_ms", "Step time", float, "ms", "longest step time of any host"),
 )
 
@@ -183,11 +179,11 @@ def _ms(ps: float | None) -> float | None:
 HOSTS = TableSpec(
     name="hosts",
     title="Hosts",
-    row="hosts of a run of several, and who waits for whom",
+    row="hosts of a run with several hosts, and waiting between them",
     details=(
-        "Only with several hosts: one row for each. A host waits in collectives until the last one takes part, and the "
-        "last host of a step is the one that waits least. Waiting is unknown where hosts share no collective, and for "
-        "hosts without steps of their own, such as parameter servers."
+        "One row per host. Only with several hosts. A host waits in collectives until the last host joins, and the "
+        "last host of a step is the one that waits least. Waiting is unknown if hosts share no collective, and for "
+        "hosts without their own steps, such as parameter servers."
     ),
     columns=_HOST_COLUMNS,
     data=_hosts,
@@ -199,10 +195,10 @@ HOSTS = TableSpec(
 STRAGGLERS = TableSpec(
     name="stragglers",
     title="Last host of each step",
-    row="steps of a run of several hosts: which host is last, and what that costs",
+    row="last host of each step, and the time lost by waiting for it",
     details=(
-        "Only if several hosts share collectives: one row for each step in which they do. `lost_ms` is how much "
-        "longer another host waits in the step than the last one, at most; healthy hosts lose up to 3 ms."
+        "One row per step in which hosts share collectives. Only with several hosts. `lost_ms` is the longest wait "
+        "of another host in the step, minus the wait of the last host; healthy hosts lose up to 3 ms."
     ),
     columns=_STRAGGLER_COLUMNS,
     data=_stragglers,

@@ -91,12 +91,12 @@ class Hosts(Tabular, frozen=True, kw_only=True):
         if self.chips is not None and self.chips.missing:
             return self.chips.sentence
         if len(self.hosts) < 2:
-            return "there is only one host, and nobody waits for another one"
+            return "single-host profile: there is no other host to wait for"
         if self.without_key:
-            return "collectives carry no key that hosts share, and the program does not number its steps"
+            return "collectives have no key that hosts share, and the program does not number its steps"
         if len(self.sharing) < 2:
-            return "fewer than two hosts show steps and collectives in which they could wait for each other"
-        return "no collective is in the traces of all hosts that take part in it"
+            return "fewer than two hosts have both steps and shared collectives"
+        return "the profile has no collective that all its hosts recorded"
 
 
 def compare(results: Results) -> Hosts:
@@ -194,9 +194,9 @@ CAUSE_TEXTS = {
     "input": "input",
     "compilation": "tracing and compiling",
     "launching": "launching kernels",
-    "compute": "ops on the host",
+    "compute": "host ops",
     "python": "Python or I/O between calls",
-    "device": "work of its devices",
+    "device": "device work",
 }
 
 

@@ -35,14 +35,14 @@ NAMED_PERCENT = 5.0
 """Threshold for a finding about a cause, in percent of step time."""
 PROBLEM_PERCENT = 15.0
 _TEXTS: dict[Cause, str] = {
-    "input": "the step waits for tf.data",
+    "input": "the step waits for input",
     "compile": "functions are traced or compiled",
     "synchronise": "the program waits for results",
-    "copy": "the host hands tensors to it, apart from the copies themselves",
-    "launch": "work is prepared and launched",
-    "python": "the program is in Python, between calls",
+    "copy": "the host issues copies to it (not counting the copies themselves)",
+    "launch": "the host launches work",
+    "python": "Python runs between framework calls",
     "host_compute": "ops run on host threads",
-    "unknown": "nothing is recorded that explains it (host tracer level 2 records what the program calls)",
+    "unknown": "no host event explains it (host tracer level 2 records calls of the program)",
 }
 _CAUSES: dict[Cause, tuple[str, ...]] = {
     "input": ("input_wait", "input_contention"),
@@ -73,7 +73,7 @@ def idle_findings(idle: Idle, summary: Summary) -> tuple[Finding, ...]:
         return tuple(_finding(idle, cause, summary) for cause in large)
     share = idle_share(idle)
     text = (
-        f"{_subject(idle)} is idle for {share} of {whole_of(idle)}{averaged_over(idle)}; no cause takes "
+        f"{_subject(idle)} is idle for {share} of {whole_of(idle)}{averaged_over(idle)}; each cause takes less than "
         f"{NAMED_PERCENT:.0f}% of it."
     )
     return (Finding("idle_none", "info", text[0].upper() + text[1:], quantities=(share,)),)
@@ -93,7 +93,7 @@ def _finding(idle: Idle, cause: Cause, summary: Summary) -> Finding:
         category, title = _CATEGORIES[cause]
         of_category = share_of_step(summary, category)
         if of_category.value is not None and str(of_category) != str(share):
-            text += f" (the category {title} has {of_category}, by other rules)"
+            text += f" (category {title}: {of_category}, measured differently)"
             quantities.append(of_category)
     # A single gap may be the start or the end of the capture, which no change of the program shortens.
     is_grave = idle.percents[cause] >= PROBLEM_PERCENT and not idle.without_steps and cause != "unknown"
@@ -110,17 +110,17 @@ def _subject(idle: Idle) -> str:
 
 
 _DISTINCTIONS: dict[Use, str] = {
-    "works": "that works in the steps",
-    "copies": "that does anything in the steps",
-    "outside": "that recorded work",
-    "no kernel": "that recorded work",
+    "works": "with kernels in the steps",
+    "copies": "with activity in the steps",
+    "outside": "with recorded work",
+    "no kernel": "with recorded work",
 }
 
 
 def only_device(idle: Idle) -> str:
     """Return the name of the device if averages cover only one of several, and the reason."""
     (device,) = idle.averaged
-    distinction = "that recorded work" if idle.without_steps else _DISTINCTIONS[device.use]
+    distinction = "with recorded work" if idle.without_steps else _DISTINCTIONS[device.use]
     return f"{label_of(idle, device.host, device.device)}, the only one of {len(idle.listed)} devices {distinction}"
 
 
@@ -143,10 +143,10 @@ def whole_of(idle: Idle) -> str:
     return "the capture" if idle.without_steps else "the step time"
 
 
-_TITLE = "Where the device waits"
+_TITLE = "Device idle time"
 _NO_WORK = (
-    "The devices of this trace recorded no work that takes time, so there is no idle time to attribute. tfperf doctor "
-    "says what may be wrong."
+    "The devices in this profile recorded no work with a duration, so idle time is unknown. Run tfperf doctor to "
+    "find out why."
 )
 _SHOWN_CAUSES = 4
 
@@ -183,8 +183,8 @@ def _facts(idle: Idle) -> tuple[Fact, ...]:
     nothing = len(idle.idle_devices)
     if nothing and len(idle.listed) > 1:
         reasons: dict[Use, str] = {
-            "silent": "no work recorded: unused, or not traced",
-            "no kernel": "no kernel recorded",
+            "silent": "no recorded work: unused or not traced",
+            "no kernel": "no recorded kernels",
         }
         texts = [f"{listed(labels)} ({reason})" for use, reason in reasons.items() if (labels := _labels(idle, use))]
         note = f"of {len(idle.listed)}: {'; '.join(texts)}"
@@ -230,7 +230,7 @@ def _tables(results: Results) -> tuple[Table, ...]:
             results,
             columns=at_levels(IDLE_GAPS.columns, gap_levels),
             level="full",
-            note=f"Shorter gaps that are not listed, here and in JSON and CSV: {unlisted:,}." if unlisted else "",
+            note=f"Shorter gaps, not listed here or in JSON and CSV: {unlisted:,}." if unlisted else "",
         ),
     )
 
@@ -240,34 +240,34 @@ def _notes(results: Results) -> tuple[str, ...]:
     notes = []
     if idle.without_steps:
         notes.append(
-            f"No steps ({idle.without_steps}), so shares are of the whole capture, with its start and its end."
+            f"No steps ({idle.without_steps}), so shares are of the whole capture, including its start and end."
         )
     else:
-        busy = "any stream of the device computes or copies"
+        busy = "no stream of the device computes or copies"
         if results["steps"].on_tpu:
-            busy = "a core runs ops, also those that wait for copies"
-        notes.append(f"Idle is the step less all time in which {busy}.")
+            busy = "the core runs no op (ops that wait for copies count as running)"
+        notes.append(f"Idle time is the part of the step in which {busy}.")
         omitted, steps = max((int((~device.counted).sum()), len(device.counted)) for device in idle.devices)
         if omitted:
             notes.append(
-                f"Shares omit steps with a flag or of another kind ({omitted} of {steps}); the list of gaps has them."
+                f"Shares exclude flagged and other kinds of steps ({omitted} of {steps}); the gap list has them."
             )
     if len(idle.averaged) > 1:
-        notes.append(f"Shares are averages over devices, each of its idle time / {whole_of(idle)} of its host.")
+        notes.append(f"Shares are means over devices of idle time / {whole_of(idle)} of its host.")
     if any(device.use == "works" for device in idle.uses):
         reasons: dict[Use, str] = {
-            "copies": "run no kernel in the averaged steps and only copy",
+            "copies": "only copy in the averaged steps",
             "outside": "run kernels only outside of the averaged steps",
         }
         for use, reason in reasons.items():
             if labels := _labels(idle, use):
-                notes.append(f"Devices that {reason} are omitted from shares and gaps: {listed(labels)}.")
+                notes.append(f"Shares and gaps exclude devices that {reason}: {listed(labels)}.")
     without_device = [host.host for host in results.hosts if not host["idle"].devices]
     if without_device:
-        recorded_none = f"{len(without_device)} of {len(results.hosts)} hosts recorded no device"
+        recorded_none = f"{len(without_device)} of {len(results.hosts)} hosts recorded no devices"
         notes.append(f"{recorded_none}: {listed(without_device)}.")
     if idle.no_main_thread and "unknown" in idle.ranked:
-        notes.append("No call of the program is recorded, so time in Python counts as unknown.")
+        notes.append("The profile has no calls of the program, so time in Python counts as unknown.")
     return tuple(notes)
 
 
@@ -294,26 +294,26 @@ def _causes(results: Results) -> Data | None:
 _USE_COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),
     Column("device", "Device", str, "", "name of the device"),
-    Column("use", "Use", str, "", "what the device did in the averaged steps, and outside of them"),
+    Column("use", "Use", str, "", "activity of the device in the averaged steps, and outside of them"),
     Column("busy_percent", "Busy", float, "%", "share of the averaged steps in which it computes or copies"),
     Column("compute_percent", "Compute", float, "%", "share of the averaged steps in which kernels run on it"),
 )
 IDLE_CAUSES = TableSpec(
     name="idle_causes",
-    title="What the host does while the device is idle",
-    row="what the host does while a device is idle",
+    title="Host activity while the device is idle",
+    row="host activity while a device is idle",
     details=(
-        "What the host did while devices were idle: one row per cause, averaged over the devices that work in the "
-        "steps. [Where the device waits](idle.md) explains the causes."
+        "Host activity while devices are idle: one row per cause, averaged over the devices that work in the "
+        "steps. [Device idle time](idle.md) explains the causes."
     ),
     columns=(
-        Column("cause", "While the device is idle", str, "", "what the host was doing"),
+        Column("cause", "While the device is idle", str, "", "host activity"),
         Column("total_ms", "Total", float, "ms", "time in all averaged steps, summed over devices", level="data"),
-        Column("per_step_ms", "Per step", float, "ms", "time in an average step of a device"),
-        Column("step_percent", "Of step", float, "%", "share of the step time, average over devices"),
+        Column("per_step_ms", "Per step", float, "ms", "mean time per step and device"),
+        Column("step_percent", "Of step", float, "%", "share of the step time, mean over devices"),
         Column("idle_percent", "Of idle", float, "%", "share of the idle time"),
         Column("gaps", "Gaps", int, "count", "gaps with time of this cause", over_steps=True),
-        Column("meaning", "Meaning", str, "", "what the cause stands for"),
+        Column("meaning", "Meaning", str, "", "meaning of the cause"),
     ),
     data=_causes,
     name_key="cause",
@@ -324,7 +324,7 @@ IDLE_DEVICES = TableSpec(
     name="idle_devices",
     title="Idle time of each device",
     row="idle time of each device, by cause",
-    details="The same for each device that recorded work.",
+    details="The same causes, per device with recorded work.",
     columns=(
         Column("host", "Host", str, "", "name of the trace file"),
         Column("device", "Device", str, "", "name of the device"),
@@ -345,11 +345,11 @@ IDLE_DEVICES = TableSpec(
 )
 DEVICE_USE = TableSpec(
     name="device_use",
-    title="What each device does",
-    row="what each listed device does in the steps",
+    title="Use of each device",
+    row="activity of each listed device in the steps",
     details=(
-        "One row per device that the trace lists, also those that do nothing. A device without recorded work is "
-        "unused, or was not traced: its shares are unknown."
+        "One row per device that the profile lists, including unused devices. A device without recorded work is "
+        "unused or was not traced; its shares are unknown."
     ),
     columns=_USE_COLUMNS,
     data=lambda results: (
@@ -368,18 +368,18 @@ IDLE_GAPS = TableSpec(
     name="idle_gaps",
     title="Longest gaps",
     row="the longest gaps of devices",
-    details="The longest gaps of the devices that work in the steps, at most 1000.",
+    details="The longest gaps (at most 1000) of the devices that work in the steps.",
     columns=(
         Column("host", "Host", str, "", "name of the trace file"),
         Column("device", "Device", str, "", "name of the device"),
         Column("step", "Step", int, "", "number of the step"),
-        Column("flag", "Flag", str, "", "why the step is omitted from averages", level="data"),
+        Column("flag", "Flag", str, "", "why the step is excluded from the averages", level="data"),
         Column("start_ms", "Start", float, "ms", "start on the clock of the trace"),
-        Column("duration_ms", "Duration", float, "ms", "duration, cut at the edges of the step"),
+        Column("duration_ms", "Duration", float, "ms", "duration, cut at step boundaries"),
         Column("cause", "Mostly", str, "", "cause of the largest part of the gap"),
         Column("cause_percent", "Share", float, "%", "share of the gap with that cause", level="data"),
-        Column("thread_name", "Thread", str, "", "host thread that was at work for that cause the longest"),
-        Column("thread", "Full thread", str, "", "its name with the number that makes it unique", level="data"),
+        Column("thread_name", "Thread", str, "", "host thread with the most time for that cause"),
+        Column("thread", "Full thread", str, "", "name of the thread with its unique number", level="data"),
         Column("event", "Event", str, "", "event of that thread"),
         Column("launched_before_ms", "Launched", float, "ms", "from the launch of the next work to its start", "data"),
         Column("before", "Work before", str, "", "work of the device before the gap", level="data"),
@@ -398,7 +398,7 @@ TABLES = (IDLE_CAUSES, IDLE_DEVICES, DEVICE_USE, IDLE_GAPS)
 
 SECTION = SectionSpec(
     name="idle",
-    title="Where the device waits",
+    title="Device idle time",
     rests_on=("steps", "overview"),
     analyze="tfperf.sections.idle.analysis:analyze",
     combine="tfperf.sections.idle.analysis:combine",
@@ -407,7 +407,7 @@ SECTION = SectionSpec(
     build="tfperf.sections.idle:build",
     tables=TABLES,
     without_device=(
-        "Only the host recorded anything, so there is no idle time of a device to attribute. If the job used a GPU, "
-        "tfperf doctor says why it is missing."
+        "The profile has only host events, so there is no device idle time. If the job uses a GPU, run tfperf "
+        "doctor to find out why it is missing."
     ),
 )

@@ -45,14 +45,14 @@ class CauseTexts(Struct, frozen=True):
 
 
 CAUSE_TEXTS: dict[Cause, CauseTexts] = {
-    "input": CauseTexts("Waiting for input", "Input", "the step waits for tf.data"),
+    "input": CauseTexts("Waiting for input", "Input", "the step waits for input"),
     "compile": CauseTexts("Tracing, compiling", "Compile", "tracing or compiling functions"),
     "synchronise": CauseTexts("Synchronising", "Sync", "the program waits for a result"),
     "copy": CauseTexts("Copying", "Copy", "copying tensors to the device"),
     "launch": CauseTexts("Launching", "Launch", "preparing and launching work"),
-    "python": CauseTexts("Python between calls", "Python", "the program is in no call"),
+    "python": CauseTexts("Python between calls", "Python", "Python runs outside any framework call"),
     "host_compute": CauseTexts("Other host compute", "Compute", "ops on host threads"),
-    "unknown": CauseTexts("Unknown", "Unknown", "not shown by the trace"),
+    "unknown": CauseTexts("Unknown", "Unknown", "not shown by the profile"),
 }
 Use = Literal["works", "copies", "outside", "no kernel", "silent"]
 

@@ -32,24 +32,22 @@ from tfperf.trace.steps.breakdown import Breakdown
 _NAMED_PERCENT = 5.0
 _WAITING_CAUSES, _COPYING_CAUSES = ("input_wait", "input_contention"), ("input_copy",)
 """Causes of the diagnosis that the findings support."""
-_NOT_VISIBLE = (
-    "Input per step is unknown, not 0: nothing in the trace shows a fetch from tf.data or a copy to a device."
-)
-_NOT_ON_ALL = "There is no average over hosts: the traces of {} of them show neither fetches nor copies to a device."
-_NO_HOST = "What the host does for input is unknown: the trace holds no event of a host thread."
+_NOT_VISIBLE = "Input per step is unknown, not 0: the profile has neither tf.data fetches nor copies to a device."
+_NOT_ON_ALL = "No mean over hosts: the traces of {} of them have neither fetches nor copies to a device."
+_NO_HOST = "Host input work is unknown: the profile has no host thread events."
 _NO_INPUT_OPS = (
-    "The trace holds no op of tf.data. Either the job gets its input in another way (NumPy arrays, a generator), or "
-    "the profile was taken with a host tracer level below 2."
+    "The profile has no tf.data ops: the job gets its input in another way (NumPy arrays, a generator), or it was "
+    "profiled with a host tracer level below 2."
 )
-_FUNCTIONS = "A function of map() and the like is preprocessing, on whatever threads it runs."
+_FUNCTIONS = "Functions of map() and similar stages count as preprocessing, on any thread."
 _NO_FUNCTIONS = (
-    "What functions of map() and the like do on other threads is in no class, as in TensorFlow's own analysis."
+    "Functions of map() and similar stages on other threads are in no class, as in TensorFlow's own analysis."
 )
 _SHARES_OF_STEPS = (
-    "Input (%) is the share of each step by itself: its average counts short steps as much as long ones, and the share "
-    "of the step time does not."
+    "Input (%) is the share of each single step: its average weights short and long steps equally, unlike the "
+    "share of the step time."
 )
-_WAITING = "Other is waiting: calls of stages such as Prefetch take what other threads, or the host's pipeline, make."
+_WAITING = "Other is waiting: calls of stages such as Prefetch take elements of other threads or of the host pipeline."
 
 
 def build(results: Results) -> Section:
@@ -86,8 +84,7 @@ def _missing(results: Results) -> tuple[str, ...]:
 def _facts(results: Results) -> tuple[Fact, ...]:
     summary, pipeline, facts = results["overview"], results["input"], []
     if is_input_known(results):
-        waits = "Waiting for input" if results["steps"].steps.source == "device steps" else "Waiting for tf.data"
-        titles = {"input": "Input per step", "input_wait": waits}
+        titles = {"input": "Input per step", "input_wait": "Waiting for input"}
         if results["steps"].has_device and results["steps"].copies_are_input:
             titles["host_to_device"] = "Copying to the device"
         average = " (average over hosts)" if results.has_several_hosts else ""
@@ -149,12 +146,12 @@ def _tables(results: Results) -> tuple[Table, ...]:
     if not pipeline.enqueue_shares:
         hidden["scaled_ms"] = "data"
     title = INPUT_STATISTICS.title + " (average over hosts)" * results.has_several_hosts
-    note = "Each op ran on one thread only. Wall is shorter than self where threads worked at the same time."
+    note = "Each op ran on only one thread. Wall is shorter than self if threads ran at the same time."
     threads = max((op.threads or 0 for op in pipeline.ops), default=0)
     if threads > 1:
         note = (
-            f"Self is summed over threads (up to {threads} ran the same op); wall is the time in which at "
-            "least one of them is active."
+            f"Self is summed over threads (up to {threads} ran the same op); wall is the time with at least one "
+            "active thread."
         )
     return present(
         INPUT_STATISTICS.build(
@@ -180,18 +177,18 @@ def _tables(results: Results) -> tuple[Table, ...]:
 def _notes(results: Results) -> tuple[str, ...]:
     pipeline = results["input"]
     if not pipeline.enqueue_shares:
-        scaling = "Nothing was scaled: the trace holds no op of the host that copies batches to a device."
+        scaling = "Times are not scaled: the profile has no host op that copies batches to a device."
     elif not pipeline.parts["enqueue"].ops:
-        scaling = "Scaled to 0, as TensorFlow does where no op of the host copies batches to a device."
+        scaling = "Times are scaled to 0, as in TensorFlow's own analysis if no host op copies batches to a device."
     else:
         shares = listed([f"{format_percent(100.0 * share)}%" for share in pipeline.enqueue_shares])
-        scaling = f"Scaled: every class but enqueue, so that enqueue takes {shares} of the host's time, as measured."
+        scaling = f"All classes except enqueue are scaled: enqueue takes {shares} of the host time, as measured."
     is_corrected = results.attribution == "corrected"
     notes = [scaling, _FUNCTIONS if is_corrected else _NO_FUNCTIONS]
     if is_corrected and pipeline.parts["other"].ops:
         notes.append(_WAITING)
     if results.has_several_hosts:
-        notes.append("Times of the host's side are summed over hosts; shares are of the summed durations of captures.")
+        notes.append("Host times are summed over hosts; shares are of the summed capture durations.")
     return tuple(notes)
 
 
@@ -202,16 +199,16 @@ def _host_work(results: Results) -> list[Finding]:
         return []
     copying, wait = (share_of_step(overview, part) for part in ("host_to_device", "input_wait"))
     if (copying.value or 0.0) > (wait.value or 0.0):
-        text = f"Copying batches to the device takes {copying} of the step time, waiting for tf.data only {wait}."
+        text = f"Copying batches to the device takes {copying} of the step time, waiting for input only {wait}."
         return [Finding("input_enqueue", "hint", text, causes=_COPYING_CAUSES, quantities=(copying, wait))]
     findings = []
     for part, time in pipeline.parts.items():
         share = _active(results, part)
         if part == "other" and time.scaled_ps and not time.self_ps:
-            text = "No op of tf.data explains the host's time between two copies to the device."
+            text = "No tf.data op explains the host time between two copies to the device."
             findings.append(Finding("input_other", "hint", text, causes=_WAITING_CAUSES))
         elif part != "other" and (share.value or 0.0) >= _NAMED_PERCENT:
-            text = f"{INPUT_PART_TITLES[part]} is under way for {share} of the capture."
+            text = f"{INPUT_PART_TITLES[part]} is active for {share} of the capture."
             causes = _COPYING_CAUSES if part == "enqueue" else _WAITING_CAUSES
             findings.append(Finding(f"input_{part}", "hint", text, causes=causes, quantities=(share,)))
     return findings
@@ -237,7 +234,7 @@ STATISTIC_TITLES = {
 _STEP_TIMES = (
     Column("step_time_ms", "Step", float, "ms", "step time"),
     Column("input_ms", "Input", float, "ms", "waiting for input and copying batches to the device"),
-    Column("input_wait_ms", "Waiting", float, "ms", "part of input: waiting for tf.data"),
+    Column("input_wait_ms", "Waiting", float, "ms", "part of input: waiting for input"),
     Column("host_to_device_ms", "To device", float, "ms", "part of input: copying batches to the device"),
     Column("input_percent", "Input", float, "%", "input / step time of each step"),
 )
@@ -324,31 +321,31 @@ def _classes(results: Results) -> Data | None:
 _HOST_COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),
     Column("input_percent", "Input", float, "%", "share of step time spent on input"),
-    Column("input_wait_percent", "Waiting", float, "%", "share of step time spent waiting for tf.data"),
+    Column("input_wait_percent", "Waiting", float, "%", "share of step time spent waiting for input"),
     Column("host_to_device_percent", "To device", float, "%", "share of step time spent copying batches to the device"),
     Column("input_class", "Input-bound", str, "", "high, moderate, possible, none or unknown"),
-    Column("part", "Largest part", str, "", "class of input ops that is active for most of the wall time"),
+    Column("part", "Largest part", str, "", "class of input ops with the most wall time"),
     Column("wall_percent", "Active", float, "%", "wall time of that class / duration of the capture"),
 )
-_SCALED_MEANING = "self time, scaled to the host's time where enqueuing was recorded"
+_SCALED_MEANING = "self time, scaled to the host time if enqueuing was recorded"
 _CLASS_COLUMNS = (
-    Column("part", "Class", str, "", "what the host does"),
+    Column("part", "Class", str, "", "class of input ops"),
     Column("ops", "Ops", int, "count", "different ops of the class", level="data"),
-    Column("self_ms", "Self", float, "ms", "time without the ops inside, summed over threads"),
+    Column("self_ms", "Self", float, "ms", "time excluding nested ops, summed over threads"),
     Column("self_percent", "Self", float, "%", "self time / self time of all input ops"),
     Column("scaled_ms", "Scaled", float, "ms", _SCALED_MEANING, over_steps=True),
     Column("wall_ms", "Wall", float, "ms", "time in which at least one thread is active in the class"),
     Column("wall_percent", "Of capture", float, "%", "wall time / duration of the capture"),
 )
 
-_STATISTICS = "average, standard deviation, minimum, maximum, median or 95th percentile"
+_STATISTICS = "mean, standard deviation, minimum, maximum, median or 95th percentile"
 INPUT_STATISTICS = TableSpec(
     name="input_statistics",
     title="Input per step",
     row="input time over the averaged steps",
     details=(
-        "One row per statistic over the averaged steps: average, standard deviation, minimum, maximum, "
-        "median, 95th percentile. Missing where the trace shows no steps or no input. [Input](input.md) "
+        "One row per statistic over the averaged steps: mean, standard deviation, minimum, maximum, median, 95th "
+        "percentile. Missing if the profile has no steps or no input. [Input](input.md) "
         "explains all tables of this section."
     ),
     columns=(Column("statistic", "Over steps", str, "", _STATISTICS), *_STEP_TIMES),
@@ -360,10 +357,10 @@ INPUT_STEPS = TableSpec(
     name="input_steps",
     title="Input of each step",
     row="input time of each step",
-    details="The same figures for each step.",
+    details="The same values for each step.",
     columns=(
         Column("step", "Step", int, "", "step number, as in the table of steps"),
-        Column("flag", "Flag", str, "", "why the step is omitted from averages"),
+        Column("flag", "Flag", str, "", "why the step is excluded from the averages"),
         *_STEP_TIMES,
     ),
     data=_steps,
@@ -374,7 +371,7 @@ INPUT_HOSTS = TableSpec(
     name="input_hosts",
     title="Input by host",
     row="input time of each host, if there are several",
-    details="Only with several hosts: one row per host.",
+    details="One row per host. Only with several hosts.",
     columns=_HOST_COLUMNS,
     data=_hosts,
     name_key="host",
@@ -384,11 +381,11 @@ INPUT_HOSTS = TableSpec(
 )
 INPUT_CLASSES = TableSpec(
     name="input_classes",
-    title="What the host does for input",
-    row="what hosts do for input",
+    title="Host input work",
+    row="host input work, by class",
     details=(
-        "What the host does for input: one row for each of five classes. Times are empty where the trace "
-        "holds no op of the class. With several hosts, times are summed over hosts, wall-clock times too."
+        "Host input work: one row for each of five classes. Times are empty if the profile has no ops of the "
+        "class. With several hosts, times are summed over hosts, including wall times."
     ),
     columns=_CLASS_COLUMNS,
     data=_classes,
@@ -401,11 +398,11 @@ INPUT_OPS = TableSpec(
     details="One row per op of the input pipeline, the largest self time first.",
     columns=(
         Column("op_name", "Op", str, "", "name of the input op"),
-        Column("part", "Class", str, "", "what the host does in it"),
-        Column("count", "Count", int, "count", "how often it ran", level="data"),
-        Column("total_ms", "Total", float, "ms", "time with the ops inside, summed over threads", level="data"),
+        Column("part", "Class", str, "", "class of the op"),
+        Column("count", "Count", int, "count", "number of runs", level="data"),
+        Column("total_ms", "Total", float, "ms", "time including nested ops, summed over threads", level="data"),
         Column("total_percent", "Total", float, "%", "total time / self time of all input ops", level="data"),
-        Column("self_ms", "Self", float, "ms", "time without the ops inside, summed over threads"),
+        Column("self_ms", "Self", float, "ms", "time excluding nested ops, summed over threads"),
         Column("self_percent", "Self", float, "%", "self time / self time of all input ops"),
         Column("wall_ms", "Wall", float, "ms", "time in which at least one thread runs the op itself"),
         Column("threads", "Threads", int, "count", "threads that ran it"),

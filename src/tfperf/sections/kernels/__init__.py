@@ -28,15 +28,15 @@ _KERNEL_COLUMNS = (
     Column("hlo_op", "HLO op", str, "", "the XLA op, if XLA compiled it", level="data"),
     Column("hlo_module", "Module", str, "", "the XLA program", level="data"),
     Column("grid_dim", "Grid", str, "", "blocks in x,y,z", level="data"),
-    Column("block_dim", "Block", str, "", "threads of a block in x,y,z", level="data"),
-    Column("registers_per_thread", "Registers", int, "count", "registers of a thread", level="data"),
-    Column("static_shared_bytes", "Static shared", int, "bytes", "static shared memory of a block", level="data"),
-    Column("dynamic_shared_bytes", "Dynamic shared", int, "bytes", "dynamic shared memory of a block", level="data"),
-    Column("shared_bytes", "Shared", int, "bytes", "static and dynamic shared memory of a block", level="data"),
-    Column("occupancy_percent", "Occupancy", float, "%", "theoretical: resident threads / the most that fit", "data"),
-    Column("is_op_tensor_core_eligible", "Eligible", bool, "", "whether tensor cores could do the op", level="data"),
-    Column("is_kernel_using_tensor_core", "TC", bool, "", "whether it runs on tensor cores, if its name shows that"),
-    Column("occurrences", "Count", int, "count", "how often it ran"),
+    Column("block_dim", "Block", str, "", "threads per block in x,y,z", level="data"),
+    Column("registers_per_thread", "Registers", int, "count", "registers per thread", level="data"),
+    Column("static_shared_bytes", "Static shared", int, "bytes", "static shared memory per block", level="data"),
+    Column("dynamic_shared_bytes", "Dynamic shared", int, "bytes", "dynamic shared memory per block", level="data"),
+    Column("shared_bytes", "Shared", int, "bytes", "static and dynamic shared memory per block", level="data"),
+    Column("occupancy_percent", "Occupancy", float, "%", "theoretical: resident threads / their maximum", "data"),
+    Column("is_op_tensor_core_eligible", "Eligible", bool, "", "whether the op could use tensor cores", level="data"),
+    Column("is_kernel_using_tensor_core", "TC", bool, "", "whether it runs on tensor cores, if its name shows it"),
+    Column("occurrences", "Count", int, "count", "number of runs"),
     Column("total_us", "Total", float, "us", "duration of all runs", level="data"),
     Column("mean_us", "Mean", float, "us", "total / count"),
     Column("min_us", "Min", float, "us", "shortest run", level="data"),
@@ -45,7 +45,7 @@ _KERNEL_COLUMNS = (
 
 _BY_NAME_COLUMNS = (
     Column("kernel", "Kernel", str, "", "short name"),
-    Column("occurrences", "Count", int, "count", "how often kernels of this name ran"),
+    Column("occurrences", "Count", int, "count", "number of runs of kernels with this name"),
     Column("total_ms", "Total", float, "ms", "duration of all runs"),
     Column("percent", "Share", float, "%", "total / time of all kernels"),
 )
@@ -53,13 +53,13 @@ _BY_NAME_COLUMNS = (
 _COPY_COLUMNS = (
     _HOST,
     Column("device", "Device", str, "", "device that recorded the copies"),
-    Column("kind", "Kind", str, "", "H2D, D2H, D2D (inside a device), P2P (between devices), H2H, Memset, or Unknown"),
+    Column("kind", "Kind", str, "", "H2D, D2H, D2D (within a device), P2P (between devices), H2H, Memset, or Unknown"),
     Column("count", "Count", int, "count", "copies"),
     Column("total_bytes", "Bytes", int, "bytes", "size of all copies; unknown if the size of any copy is unknown"),
     Column("total_ms", "Total", float, "ms", "duration of all copies, summed over streams"),
     Column("gb_per_second", "GB/s", float, "", "10^9 bytes per second of copying, of copies of known size"),
     Column("mean_bytes", "Mean bytes", float, "bytes", "mean size of copies of known size", level="data"),
-    Column("memory", "Memory", str, "", "memory of the host that took part, if recorded: pageable or pinned"),
+    Column("memory", "Memory", str, "", "host memory of the copy, if recorded: pageable or pinned"),
 )
 
 _per_step = partial(Column, over_steps=True)
@@ -68,30 +68,37 @@ _LAUNCH_COLUMNS = (
     _HOST,
     Column("device", "Device", str, "", "device that ran the kernels"),
     Column("kernels", "Kernels", int, "count", "kernels in the capture", level="data"),
-    Column("launches", "Launches", int, "count", "calls on the host that launched them", level="data"),
-    Column("unmatched_kernels", "Unmatched", int, "count", "kernels whose call is unknown", level="data"),
+    Column("launches", "Launches", int, "count", "host calls that launched them", level="data"),
+    Column("unmatched_kernels", "Unmatched", int, "count", "kernels without a known call", level="data"),
     _per_step("kernels_per_step", "Kernels per step", float, "count", "median over the averaged steps"),
     _per_step("launches_per_step", "Launches per step", float, "count", "median over the averaged steps", level="data"),
-    _per_step("step_calls_ms", "Calls", float, "ms", "time of launching calls of a step, over all threads; median"),
+    _per_step("step_calls_ms", "Calls", float, "ms", "time of launching calls per step, summed over threads; median"),
     Column("thread_mode", "Threads", str, "", _THREAD_MODE, "data"),
     Column("kernel_median_us", "Kernel", float, "us", "median duration of a kernel", level="data"),
-    Column("kernel_p95_us", "Kernel p95", float, "us", "95 % of the kernels are shorter", level="data"),
+    Column("kernel_p95_us", "Kernel p95", float, "us", "95% of the kernels are shorter", level="data"),
     Column("kernel_max_us", "Kernel max", float, "us", "the longest kernel", level="data"),
     Column("call_median_us", "Call", float, "us", "median duration of a launching call", level="data"),
-    Column("call_p95_us", "Call p95", float, "us", "95 % of the calls are shorter", level="data"),
+    Column("call_p95_us", "Call p95", float, "us", "95% of the calls are shorter", level="data"),
     Column("call_max_us", "Call max", float, "us", "the longest call", level="data"),
     Column("delay_median_us", "Delay", float, "us", "median time from the end of a call to its first kernel"),
-    Column("delay_p95_us", "p95", float, "us", "95 % of the delays are shorter"),
+    Column("delay_p95_us", "p95", float, "us", "95% of the delays are shorter"),
     Column("delay_max_us", "Delay max", float, "us", "the longest delay", level="data"),
     Column("queued_median_us", "Queued", float, "us", "median delay while the stream has earlier work", "data"),
-    Column("queued_p95_us", "Queued p95", float, "us", "95 % queue shorter", level="data"),
+    Column("queued_p95_us", "Queued p95", float, "us", "95% of these delays are shorter", level="data"),
     Column("queued_max_us", "Queued max", float, "us", "the longest time in the queue", level="data"),
-    Column("unqueued_percent", "No queue", float, "%", "calls whose kernel found its stream idle"),
-    Column("early", "Early", int, "count", "calls that had not returned when their kernel started", level="data"),
+    Column("unqueued_percent", "No queue", float, "%", "calls with a kernel that starts on an idle stream"),
+    Column("early", "Early", int, "count", "calls that return after their kernel starts", level="data"),
     Column("before", "Before call", int, "count", "kernels that start before their call: clocks differ", level="data"),
     Column("tiny_kernel_percent", "Tiny", float, "%", "kernels shorter than 10 us / all kernels"),
     Column("tiny_time_percent", "Tiny of time", float, "%", "time of these kernels / time of all kernels"),
-    Column("shorter_than_call_percent", "Under call", float, "%", "lone kernels shorter than their call", level="data"),
+    Column(
+        "shorter_than_call_percent",
+        "Under call",
+        float,
+        "%",
+        "lone kernels that are shorter than their call",
+        level="data",
+    ),
 )
 
 _of_steps = partial(Column, unit="ms", level="data", over_steps=True)
@@ -102,58 +109,56 @@ _PRECISION_COLUMNS = (
     Column("steps", "Steps", int, "count", "averaged steps"),
     _of_steps("step_ms", "Step", float, meaning="average step time"),
     _of_steps("compute_16_ms", "16-bit", float, meaning="time of 16-bit kernels in an average step"),
-    _of_steps("compute_32_ms", "32-bit", float, meaning="time of 32-bit kernels without 16-bit ones beside them"),
-    _of_steps("compute_unknown_ms", "Unknown", float, meaning="time of kernels of unknown precision alone"),
+    _of_steps("compute_32_ms", "32-bit", float, meaning="time of 32-bit kernels, not overlapped by 16-bit kernels"),
+    _of_steps("compute_unknown_ms", "Unknown", float, meaning="time of kernels of unknown precision, not overlapped"),
     _of_steps("eligible_ms", "Eligible", float, meaning=f"time in an average step of {_ELIGIBLE}"),
     _of_steps("eligible_percent", "Eligible", float, unit="%", meaning="share of the step time that is eligible"),
-    _of_steps("most_eligible_percent", "At most", float, unit="%", meaning="the same with what may be eligible"),
+    _of_steps("most_eligible_percent", "At most", float, unit="%", meaning="the same, plus possibly eligible kernels"),
 )
 
 _DEVICE_TIME_COLUMNS = (
     _HOST,
     Column("device", "Device", str, "", "the device"),
-    Column("compute_ms", "Compute", float, "ms", "wall-clock time in which at least one kernel runs"),
-    Column("copies_alone_ms", "Copies", float, "ms", "wall-clock time of copies and fills without kernels beside them"),
+    Column("compute_ms", "Compute", float, "ms", "wall time in which at least one kernel runs"),
+    Column("copies_alone_ms", "Copies", float, "ms", "wall time of copies and fills, not overlapped by kernels"),
     Column("idle_ms", "Idle", float, "ms", "the rest of the capture"),
     Column("wall_ms", "Wall", float, "ms", "duration of the capture: compute + copies + idle"),
-    Column("kernel_sum_ms", "Kernels sum", float, "ms", "sum over kernels; more than compute where streams overlap"),
-    Column("copies_ms", "All copies", float, "ms", "wall-clock time of copies and fills, also beside kernels"),
+    Column("kernel_sum_ms", "Kernels sum", float, "ms", "sum over kernels; more than compute if streams overlap"),
+    Column("copies_ms", "All copies", float, "ms", "wall time of copies and fills, including overlap"),
 )
 
 
 _WAY_TEXTS = {"to_device": "to device", "to_host": "to host", "on_device": "on device", "exchange": "exchange"}
 _ASYNC_COLUMNS = (
-    Column("hlo_op", "Copy", str, "", "instruction that awaits it"),
+    Column("hlo_op", "Copy", str, "", "HLO op that awaits it"),
     Column("module", "Program", str, "", "name of the program", level="data"),
     PROGRAM_ID,
-    Column("array_name", "Array", str, "", "parameter that is copied, else the instruction that makes what is copied"),
+    Column("array_name", "Array", str, "", "copied parameter, or the HLO op that produces the copied array"),
     Column("direction", "Direction", str, "", "to device (from host memory), to host, on device, or exchange"),
-    Column("shape", "Shape", str, "", "type and dimensions of what is copied", level="data"),
-    Column(
-        "source", "Source", str, "", "line that uses what comes to the device, or makes what leaves it", level="data"
-    ),
+    Column("shape", "Shape", str, "", "type and dimensions of the copied array", level="data"),
+    Column("source", "Source", str, "", "line that uses the copied array, or produces it (to host)", level="data"),
     Column("copy_bytes", "Bytes", int, "bytes", "size of one copy"),
-    Column("count", "Count", int, "count", "how often it ran, over all cores", level="data"),
-    Column("in_steps", "In steps", int, "count", "those of them in averaged steps", level="data", over_steps=True),
-    Column("in_flight_ms", "In flight", float, "ms", "mean time from its start until it is awaited to the end"),
-    Column("waited_ms", "Waited", float, "ms", "mean time in which the core waits for it and does nothing else"),
-    Column("hidden_ms", "Hidden", float, "ms", "mean time in flight beside other work", level="data"),
+    Column("count", "Count", int, "count", "number of runs, summed over cores", level="data"),
+    Column("in_steps", "In steps", int, "count", "runs in averaged steps", level="data", over_steps=True),
+    Column("in_flight_ms", "In flight", float, "ms", "mean time from its start until the wait for it ends"),
+    Column("waited_ms", "Waited", float, "ms", "mean time in which the core only waits for it"),
+    Column("hidden_ms", "Hidden", float, "ms", "mean time in flight that overlaps other work", level="data"),
     Column("exposed_percent", "Exposed", float, "%", "waited / in flight"),
-    Column("total_waited_ms", "Total", float, "ms", "time waited, over all cores", level="data"),
+    Column("total_waited_ms", "Total", float, "ms", "time waited, summed over cores", level="data"),
     Column(
-        "low_gb_per_second", "GB/s", float, "", "bytes / time in flight, in 10^9 per second: the rate is at least that"
+        "low_gb_per_second", "GB/s", float, "", "bytes / time in flight, in 10^9 per second: lower bound of the rate"
     ),
-    Column("high_gb_per_second", "At most", float, "", "bytes / time waited: the rate is at most that"),
+    Column("high_gb_per_second", "At most", float, "", "bytes / time waited: upper bound of the rate"),
 )
 _REGION_COLUMNS = (
-    Column("hlo_op", "Kernel", str, "", "instruction that runs the kernel"),
+    Column("hlo_op", "Kernel", str, "", "HLO op that runs the kernel"),
     PROGRAM_ID,
-    Column("region", "Region", str, "", "what the kernel calls it"),
-    Column("count", "Count", int, "count", "how often it is entered, over all runs and cores", level="data"),
-    Column("runs", "Runs", int, "count", "runs of the kernel, over all cores", level="data"),
-    Column("per_run", "Per run", float, "count", "how often a run enters it"),
+    Column("region", "Region", str, "", "name of the region in the kernel"),
+    Column("count", "Count", int, "count", "number of entries, over all runs and cores", level="data"),
+    Column("runs", "Runs", int, "count", "runs of the kernel, summed over cores", level="data"),
+    Column("per_run", "Per run", float, "count", "entries per run"),
     Column("mean_us", "Mean", float, "us", "mean duration"),
-    Column("per_run_us", "In a run", float, "us", "its time in a run of the kernel, with regions inside it"),
+    Column("per_run_us", "In a run", float, "us", "its time per run of the kernel, including nested regions"),
     Column("percent", "Share", float, "%", "its time / time of the kernel"),
 )
 
@@ -269,7 +274,7 @@ KERNELS = TableSpec(
     title="Kernels by op and launch shape",
     row="GPU kernels by op and launch shape",
     details=(
-        "One row per kernel, op and launch size, the one with the most time first. [GPU kernels](kernels.md) "
+        "One row per kernel, op and launch shape, the largest total time first. [GPU kernels](kernels.md) "
         "explains the columns of this file and the next five."
     ),
     columns=_KERNEL_COLUMNS,
@@ -281,7 +286,7 @@ KERNELS_BY_NAME = TableSpec(
     name="kernels_by_name",
     title="Kernels by total time",
     row="GPU kernels by name",
-    details="The same, added up by short name.",
+    details="The same, summed by short name.",
     columns=_BY_NAME_COLUMNS,
     data=partial(_kernels, "by_name"),
     name_key="kernel",
@@ -299,9 +304,9 @@ COPIES = TableSpec(
 )
 LAUNCHES = TableSpec(
     name="launches",
-    title="Launching kernels",
-    row="how kernels are launched, for each device",
-    details="How kernels of each device were launched.",
+    title="Kernel launches",
+    row="kernel launches of each device",
+    details="One row per device, with the launches of its kernels.",
     columns=_LAUNCH_COLUMNS,
     data=_launches,
     name_key="device",
@@ -310,8 +315,8 @@ LAUNCHES = TableSpec(
 COMPUTE_PRECISION = TableSpec(
     name="compute_precision",
     title="Precision of compute",
-    row="compute of each device in a step by precision, and what 16 bit could make faster",
-    details="How much of the averaged steps of each device goes to kernels in 16 and in 32 bit.",
+    row="device compute per step by precision, and the part that 16 bit could make faster",
+    details="Time of 16-bit and 32-bit kernels of each device in the averaged steps.",
     columns=_PRECISION_COLUMNS,
     data=_precision,
     name_key="device",
@@ -321,8 +326,8 @@ COMPUTE_PRECISION = TableSpec(
 DEVICE_TIME = TableSpec(
     name="device_time",
     title="Time of each device",
-    row="where the capture goes on each device",
-    details="One row per device: compute, copies alone and idle add up to the wall time.",
+    row="time of each device in the capture",
+    details="One row per device: compute, copies without compute, and idle add up to the wall time.",
     columns=_DEVICE_TIME_COLUMNS,
     data=_device_time,
     name_key="device",
@@ -331,11 +336,11 @@ DEVICE_TIME = TableSpec(
 ASYNC_COPIES = TableSpec(
     name="async_copies",
     title="Asynchronous copies of TPU cores",
-    row="what TPU cores copy and exchange beside their work, by instruction",
+    row="asynchronous copies and exchanges of TPU cores, by HLO op",
     details=(
-        "One row per instruction that awaits an asynchronous copy or exchange (`copy-done`), the one that cores wait "
-        "for longest first. Times are means over its runs on all cores. [Copies of TPU "
-        "cores](kernels.md#copies-of-tpu-cores) explains the columns."
+        "One row per HLO op that awaits an asynchronous copy or exchange (`copy-done`), the longest wait first. "
+        "Times are means over its runs on all cores. [Copies of TPU cores](kernels.md#copies-of-tpu-cores) "
+        "explains the columns."
     ),
     columns=_ASYNC_COLUMNS,
     data=_async_copies,
@@ -346,10 +351,10 @@ ASYNC_COPIES = TableSpec(
 KERNEL_REGIONS = TableSpec(
     name="kernel_regions",
     title="Regions of TPU kernels",
-    row="regions that kernels of TPU cores mark",
+    row="marked regions in kernels of TPU cores",
     details=(
-        "One row per kernel and region that it marks (Pallas: `ep_wait_in`), the kernel with the most time first. "
-        "Regions can hold others, so shares may add up to more than 100 %."
+        "One row per kernel and marked region (Pallas: `ep_wait_in`), the kernel with the most time first. Regions "
+        "can be nested, so shares may add up to more than 100%."
     ),
     columns=_REGION_COLUMNS,
     data=_regions,
@@ -372,5 +377,5 @@ SECTION = SectionSpec(
     build="tfperf.sections.kernels.section:build",
     stats=DEVICE_OPS | {"equation", "kernel_details", "memcpy_details", "memset_details"},
     tables=TABLES,
-    without_device="No kernels: no device recorded anything in this trace.",
+    without_device="No kernels: the profile has no device events.",
 )

@@ -21,19 +21,19 @@ from tfperf.sections.kernels import (
 from tfperf.sections.kernels.analysis import DeviceTotals, Kernels
 from tfperf.trace.host.activities import Attribution
 
-_BY_NAME = "Kernels of one name are one row. By op and launch shape, with whole names: --by kernel."
-_NO_KERNELS = "No kernels: the devices of this trace recorded only copies or derived lines."
-_TPU = "A TPU runs whole programs, not kernels. -s ops lists their ops, -s xla their instructions."
-_SHARED_MEMORY = "Shared memory is static and dynamic together: the trace does not record them apart."
-_EARLY = "Negative delays: {:,} of {:,} kernels started before the call that launched them had returned."
+_BY_NAME = "One row per kernel name. Use --by kernel for a row per op and launch shape, with full names."
+_NO_KERNELS = "No kernels: the devices recorded only copies or derived lines."
+_TPU = "TPUs run whole programs, not kernels. -s ops lists their ops, -s xla their HLO ops."
+_SHARED_MEMORY = "Shared memory is the sum of static and dynamic: the profile does not record them separately."
+_EARLY = "Negative delays: {:,} of {:,} kernels started before their launching call returned."
 _AT_LEAST = (
-    "GB/s is at least bytes / time in flight, and at most bytes / time waited: a copy may wait for another one, or be "
-    "done before the core waits for it."
+    "GB/s is between bytes / time in flight and bytes / time waited: a copy may wait for another one, or finish "
+    "before the core waits for it."
 )
-_UNMATCHED = "No call of the host was found for {:,} of {:,} kernels."
+_UNMATCHED = "{:,} of {:,} kernels have no known host call."
 _BEFORE = (
-    "{:,} of {:,} kernels start before the call that launched them: the clocks of host and device disagree, so delays "
-    "are off by that much."
+    "{:,} of {:,} kernels start before their launching call: the clocks of host and device disagree, so delays are "
+    "wrong by that difference."
 )
 _AS_TENSORFLOW = (
     "As in TensorFlow's profiler: only kernels with launch details, its rules for tensor cores, and whole nanoseconds. "
@@ -85,7 +85,7 @@ def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
     if kernels.has_tensor_cores is False:
         return (total, *devices)
     used_ps, unknown_ps = (kernels.time_by_tensor_cores_ps(answer) for answer in (True, None))
-    note = "of kernel time, by the names of the kernels"
+    note = "of kernel time, by kernel name"
     used, unknown = (
         Quantity(key, 100.0 * part_ps / kernels.whole_ps, of="kernel time")
         for key, part_ps in (("tensor_cores", used_ps), ("tensor_cores_unknown", unknown_ps))
@@ -109,9 +109,9 @@ def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
         return Fact(f"device_time_{label}", label, text)
     text = f"{compute} compute + {copies} copies + {idle} idle = {wall} wall"
     overlaps = device.kernel_sum_ps > device.compute_ps
-    note = f"kernels sum to {kernel_sum}" + ", since streams overlap" * overlaps
+    note = f"kernels sum to {kernel_sum}" + ", because streams overlap" * overlaps
     if hidden_ps > 0:
-        note += f"; {hidden} of copies run beside compute"
+        note += f"; {hidden} of copies overlap compute"
     return Fact(f"device_time_{label}", label, text, note=note)
 
 
@@ -123,7 +123,7 @@ def _notes(kernels: Kernels, attribution: Attribution) -> tuple[str, ...]:
     without_op_ps = sum(total_ps for kernel, total_ps in rows if not kernel.op.name)
     if without_op_ps:
         percent = format_percent(100.0 * without_op_ps / kernels.whole_ps)
-        notes.append(f"The trace names no op for {percent}% of the kernel time.")
+        notes.append(f"The profile has no op for {percent}% of the kernel time.")
     keys = ("launches", "kernels", "early", "before", "unmatched_kernels")
     sums = (sum(getattr(device, key) for device in kernels.launches) for key in keys)
     launched, all_kernels, early, before, unmatched = sums
@@ -158,8 +158,8 @@ def _small_kernels(kernels: Kernels) -> Finding | None:
         for key, share in (("tiny_kernels", tiny), ("unqueued_kernels", unqueued))
     )
     text = (
-        f"Small kernels keep {device.device} waiting for the host: {short} of its kernels take less than 10 us, and "
-        f"{early} find their stream idle when they are launched (threshold {TINY_PERCENT:.0f}% each)."
+        f"Small kernels leave {device.device} waiting for the host: {short} of its kernels take less than 10 us, "
+        f"and {early} start on an idle stream (threshold: {TINY_PERCENT:.0f}% each)."
     )
     causes = ("launch_bound", "small_work_per_step")
     return Finding("small_kernels", "hint", text, causes=causes, quantities=(short, early))
@@ -172,8 +172,8 @@ def _missed_tensor_cores(kernels: Kernels) -> Finding | None:
         return None
     share = Quantity("missed_tensor_cores", percent, of="kernel time")
     text = (
-        f"Ops that could use tensor cores take {share} of the kernel time without them (most: {next(iter(missed))}; "
-        f"threshold {MISSED_PERCENT:.0f}%)."
+        f"{share} of kernel time is in ops that could use tensor cores but do not (largest: {next(iter(missed))}; "
+        f"threshold: {MISSED_PERCENT:.0f}%)."
     )
     return Finding("no_tensor_cores", "hint", text, causes=("device_compute_32bit",), quantities=(share,))
 
@@ -196,8 +196,8 @@ def _slow_copies(kernels: Kernels) -> Finding | None:
     percent = 100.0 * worst.total_ps / wall_ps[worst.host, worst.device]
     share = Quantity("slow_copies", percent, of=f"capture, {worst.device}")
     text = (
-        f"Copies to {worst.device} take {share} of the capture ({', '.join(details)}; threshold "
-        f"{COPY_PERCENT:.0f}% if pageable, or below {_SLOW_GB:.0f} GB/s for copies of 1 MB and more)."
+        f"Copies to {worst.device} take {share} of the capture ({', '.join(details)}; threshold: "
+        f"{COPY_PERCENT:.0f}%, for pageable memory or copies of 1 MB or more below {_SLOW_GB:.0f} GB/s)."
     )
     return Finding("slow_copies", "hint", text, causes=("input_copy",), quantities=(share,))
 
@@ -208,5 +208,5 @@ def _largest_kernel(kernels: Kernels) -> Finding | None:
     if percent < ONE_KERNEL_PERCENT:
         return None
     share = Quantity("one_kernel", percent, of="kernel time")
-    text = f"{name} takes {share} of the kernel time (named from {ONE_KERNEL_PERCENT:.0f}%)."
+    text = f"{name} takes {share} of kernel time (threshold: {ONE_KERNEL_PERCENT:.0f}%)."
     return Finding("one_kernel", "info", text, quantities=(share,))

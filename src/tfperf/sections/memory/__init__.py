@@ -18,14 +18,12 @@ _OF_ALLOCATOR = (
 )
 _TENSOR = (
     Column("shape", "Shape", str, "", "shape of the tensor"),
-    Column("data_type", "Type", str, "", "type of its elements"),
+    Column("data_type", "Type", str, "", "element type"),
 )
-_KIND = Column(
-    "kind", "Kind", str, "", "tensor, reserved, or the rest: what was there before the capture", level="data"
-)
+_KIND = Column("kind", "Kind", str, "", "tensor, reserved, or rest (allocated before the capture)", level="data")
 _SUMS = (
     Column("count", "Count", int, "count", "tensors"),
-    Column("total_bytes", "Total", int, "bytes", "size of all, as allocated"),
+    Column("total_bytes", "Total", int, "bytes", "total allocated size"),
     Column("peak_percent", "Share", float, "%", "share of the peak"),
 )
 _ALLOCATED = "sum over all allocations, if all sizes are known"
@@ -66,10 +64,10 @@ def _data(table: str, results: Results) -> Data | None:
 
 ALLOCATORS = TableSpec(
     name="memory_allocators",
-    title="Allocators, the fullest first",
-    row="allocators: how full they became",
+    title="Allocators, fullest first",
+    row="allocators, with their peak use",
     details=(
-        "One row per allocator of each host, the fullest first, memory of devices before that of the host. "
+        "One row per allocator of each host, the fullest first, device memory before host memory. "
         "[Memory](memory.md) explains the columns of this file and the next four."
     ),
     columns=(
@@ -77,26 +75,45 @@ ALLOCATORS = TableSpec(
         Column("allocator", "Allocator", str, "", "name of the allocator"),
         Column("place", "Place", str, "", "device, pinned host, host, or other: by the allocator's name", level="data"),
         Column("capacity_bytes", "Capacity", int, "bytes", "in use + free at the peak"),
-        Column("peak_bytes", "Peak", int, "bytes", "most in use in the capture"),
+        Column("peak_bytes", "Peak", int, "bytes", "peak use in the capture"),
         Column("peak_percent", "Full", float, "%", "share of the capacity in use at the peak"),
-        Column("peak_ms", "Peak at", float, "ms", "when the peak was reached last, on the clock of the trace"),
-        Column("peak_step", "Step", int, "", "number of the step that the peak fell into", level="data"),
-        Column("lifetime_peak_bytes", "Lifetime peak", int, "bytes", "most in use since the program started"),
+        Column("peak_ms", "Peak at", float, "ms", "time of the last peak, on the clock of the trace"),
+        Column("peak_step", "Step", int, "", "number of the step with the peak", level="data"),
+        Column("lifetime_peak_bytes", "Lifetime peak", int, "bytes", "peak use since the program started"),
         Column("start_bytes", "Start", int, "bytes", "in use before the first event of the capture", level="data"),
         Column("end_bytes", "End", int, "bytes", "in use after the last event of the capture", level="data"),
-        Column("fragmentation_percent", "Frag.", float, "%", "at the peak: share of the free memory not in one piece"),
-        Column("max_fragmentation_percent", "Most fragmented", float, "%", "the largest in the capture", level="data"),
+        Column(
+            "fragmentation_percent",
+            "Frag.",
+            float,
+            "%",
+            "at the peak: share of the free memory outside its largest free block",
+        ),
+        Column("max_fragmentation_percent", "Most fragmented", float, "%", "maximum in the capture", level="data"),
         Column("allocations", "Allocs", int, "count", "allocations in the capture"),
-        Column("unsized_allocations", "Unsized", int, "count", "allocations whose size is not recorded", level="data"),
+        Column("unsized_allocations", "Unsized", int, "count", "allocations without a recorded size", level="data"),
         Column("frees", "Frees", int, "count", "deallocations in the capture"),
         Column("allocated_bytes", "Allocated", int, "bytes", _ALLOCATED, level="data"),
-        _per_step("allocations_per_step", "Allocs/step", float, "count", "average over the averaged steps"),
-        _per_step("allocated_bytes_per_step", "Allocated/step", float, "bytes", "average over the averaged steps"),
-        _per_step("growth_bytes_per_step", "Growth/step", float, "bytes", "steady growth of what stays; 0: none"),
+        _per_step("allocations_per_step", "Allocs/step", float, "count", "mean over the averaged steps"),
+        _per_step("allocated_bytes_per_step", "Allocated/step", float, "bytes", "mean over the averaged steps"),
+        _per_step(
+            "growth_bytes_per_step",
+            "Growth/step",
+            float,
+            "bytes",
+            "steady growth of the memory that stays in use; 0: no growth",
+        ),
         Column("before_bytes", "Before", int, "bytes", "bytes of the peak allocated before the capture", level="data"),
         Column("before_percent", "Before", float, "%", "share of the peak allocated before the capture", level="data"),
-        Column("rounding_bytes", "Rounding", int, "bytes", "what known tensors got beyond their size", level="data"),
-        Column("contradictions", "Contradictions", int, "count", "events that contradict the one before", "data"),
+        Column(
+            "rounding_bytes",
+            "Rounding",
+            int,
+            "bytes",
+            "allocated bytes of known tensors beyond their requested size",
+            level="data",
+        ),
+        Column("contradictions", "Contradictions", int, "count", "events that contradict the previous event", "data"),
     ),
     data=partial(_data, "memory_allocators"),
     name_key="allocator",
@@ -104,18 +121,18 @@ ALLOCATORS = TableSpec(
 )
 ALIVE = TableSpec(
     name="memory_alive",
-    title="Alive at the peak of each allocator",
-    row="what is allocated at the peak of each allocator",
-    details="What was allocated at the peak of each allocator, the largest first.",
+    title="Live at the peak of each allocator",
+    row="live allocations at the peak of each allocator",
+    details="Live allocations at the peak of each allocator, the largest first.",
     columns=(
         *_OF_ALLOCATOR,
         _KIND,
         Column("op", "Op", str, "", "name of the op that allocated it, with its scope"),
         Column("scope", "Scope", str, "", "name scope of the op", level="data"),
         *_TENSOR,
-        Column("region", "Region", str, "", "what it is to the op: output, temp, persist or dynamic", level="data"),
-        Column("each_bytes", "Each", int, "bytes", "size of one, as allocated", level="data"),
-        Column("requested_bytes", "Requested", int, "bytes", "size of one, as the op asked for", level="data"),
+        Column("region", "Region", str, "", "role for the op: output, temp, persist or dynamic", level="data"),
+        Column("each_bytes", "Each", int, "bytes", "allocated size of one", level="data"),
+        Column("requested_bytes", "Requested", int, "bytes", "requested size of one", level="data"),
         *_SUMS,
     ),
     data=partial(_data, "memory_alive"),
@@ -124,14 +141,14 @@ ALIVE = TableSpec(
 )
 BY_OP = TableSpec(
     name="memory_by_op",
-    title="Alive at the peak, by op",
-    row="the same by op",
-    details="The same, added up over ops that differ in a number only.",
+    title="Live at peak, by op",
+    row="live at peak, by op",
+    details="Live allocations at the peak, summed over ops that differ only in a number.",
     columns=(
         *_OF_ALLOCATOR,
         _KIND,
-        Column("op", "Op", str, "", "op that allocated it; * stands for the numbers of several ops", level="data"),
-        Column("what", "Op", str, "", "the same, or what else is known"),
+        Column("op", "Op", str, "", "op that allocated it; * replaces the numbers of several ops", level="data"),
+        Column("what", "Op", str, "", "the same, or the known rest"),
         *_TENSOR,
         *_SUMS,
     ),
@@ -141,14 +158,14 @@ BY_OP = TableSpec(
 )
 BY_SCOPE = TableSpec(
     name="memory_by_scope",
-    title="Alive at the peak, by name scope",
-    row="the same by name scope",
-    details="The same, added up by name scope.",
+    title="Live at peak, by name scope",
+    row="live at peak, by name scope",
+    details="Live allocations at the peak, summed by name scope.",
     columns=(
         *_OF_ALLOCATOR,
         _KIND,
         Column("scope", "Scope", str, "", "first three parts of the name scope", level="data"),
-        Column("what", "Scope", str, "", "the same, or what else is known"),
+        Column("what", "Scope", str, "", "the same, or the known rest"),
         *_SUMS,
     ),
     data=partial(_data, "memory_by_scope"),
@@ -163,9 +180,15 @@ TIMELINE = TableSpec(
     columns=(
         *_OF_ALLOCATOR,
         Column("time_ms", "Time", float, "ms", "on the clock of the trace"),
-        Column("in_use_bytes", "In use", int, "bytes", "memory in use; of each stretch of events, the most"),
-        Column("free_bytes", "Free", int, "bytes", "memory that could still be taken"),
-        Column("fragmentation_percent", "Frag.", float, "%", "share of the free memory held that is not in one piece"),
+        Column("in_use_bytes", "In use", int, "bytes", "memory in use; the maximum of each interval of events"),
+        Column("free_bytes", "Free", int, "bytes", "memory that could still be allocated"),
+        Column(
+            "fragmentation_percent",
+            "Frag.",
+            float,
+            "%",
+            "share of the allocator's free memory outside its largest free block",
+        ),
     ),
     data=partial(_data, "memory_timeline"),
     name_key="allocator",

@@ -22,16 +22,14 @@ _CHARTS = 4
 _NEXT_TO_0 = 0.01
 """A capture start below this share of its duration counts as 0 on its clock."""
 
-_NO_THREADS = "Memory use is unknown: allocations are recorded on host threads, of which the trace holds no event."
+_NO_THREADS = "Memory use is unknown: host threads record allocations, and the profile has no host thread events."
 _NO_EVENTS = (
-    "Memory use is unknown: the trace holds no allocation. On a GPU, profile with host tracer level 2 (what tfperf "
-    "capture takes) while steps run; TF_GPU_ALLOCATOR=cuda_malloc_async may record none at all. On a CPU, only some "
-    "builds of TensorFlow (those with oneDNN) record allocations, and only those of large tensors."
+    "Memory use is unknown: the profile has no allocations. On a GPU, profile with host tracer level 2 (the "
+    "default of tfperf capture) while steps run; TF_GPU_ALLOCATOR=cuda_malloc_async may record no allocations. On "
+    "a CPU, only some builds of TensorFlow (with oneDNN) record allocations, and only those of large tensors."
 )
-_ON_TPU = "Memory use is unknown: the trace holds no allocation."
-_STAR = (
-    "* stands for numbers: several ops are summed, such as those of layers; memory_alive in JSON and CSV has each op."
-)
+_ON_TPU = "Memory use is unknown: the profile has no allocations."
+_STAR = "* replaces numbers: ops that differ only in them are summed; memory_alive in JSON and CSV lists each op."
 
 
 def build(results: Results) -> Section:
@@ -44,7 +42,7 @@ def build(results: Results) -> Section:
         elif "steps" in results.sections and results["steps"].on_tpu:
             note = _ON_TPU
         elif memory.malformed_events:
-            note = f"The {memory.malformed_events:,} events of allocators do not say how much is in use."
+            note = f"The {memory.malformed_events:,} allocator events do not record the memory in use."
         return Section("memory", "Memory", notes=(note,))
     return Section(
         "memory",
@@ -63,7 +61,7 @@ def _facts(memory: Memory) -> tuple[Fact, ...]:
     if not fullest.is_tpu:
         return ()
     heap = [(each.heap_peak_bytes, name_of(each, memory)) for each in memory.allocators if each.heap_peak_bytes]
-    most = f"most since the program started: {format_bytes(max(heap)[0])} on {max(heap)[1]}" if heap else ""
+    most = f"peak since the program started: {format_bytes(max(heap)[0])} on {max(heap)[1]}" if heap else ""
     on = f" of {fullest.name}" if others else ""
     return (
         Fact("stack", "Stack", fullest.stack_bytes, "bytes", f"of the peak{on}: temporaries of the loaded programs"),
@@ -84,11 +82,11 @@ def _tables(results: Results) -> tuple[Table, ...]:
     if len(memory.allocators) > 1:
         fullest = name_of(memory.allocators[0], memory)
         remarks.append(
-            f"Text and Markdown show {fullest} only; JSON, CSV and HTML show all {len(memory.allocators)} allocators."
+            f"Text and Markdown show only {fullest}; JSON, CSV and HTML show all {len(memory.allocators)} allocators."
         )
     # Without names, a single row would show the total.
     has_scopes = any(by_scope.data["scope"][row] for row in by_scope.rows_for_people or ())
-    same = " ".join(f"Equal, so one row: {names_of(group, memory)}." for group in alike)
+    same = " ".join(f"Equal allocators in one row: {names_of(group, memory)}." for group in alike)
     order = {id(each): row for row, each in enumerate(memory.allocators)}
     return present(
         ALLOCATORS.build(
@@ -124,7 +122,7 @@ def _clock_note(memory: Memory) -> str:
     if abs(start_ps) <= _NEXT_TO_0 * (end_ps - start_ps):
         return ""
     start, end = (format_ms(time_ps / PS_PER_MS) for time_ps in (start_ps, end_ps))
-    return f"Times are on the clock of the trace; on it, the capture goes from {start} to {end} ms."
+    return f"Times are on the clock of the trace; the capture lasts from {start} to {end} ms."
 
 
 def _of_fullest(spec: TableSpec, results: Results, rows_of: Callable[[Allocator], int]) -> Table:
@@ -142,7 +140,7 @@ def sparkline(allocator: Allocator, name: str) -> Sparkline:
     low, high = min(values), max(values)
     # Drawing 1% over the whole height would make noise look like large changes.
     is_steady = high - low < _STEADY_SHARE * high
-    scale = "all the time, within 1%" if is_steady else f"(highest), {format_bytes(low)} (lowest)"
+    scale = "during the whole capture, within 1%" if is_steady else f"(highest), {format_bytes(low)} (lowest)"
     return Sparkline(
         title=f"{name}: {format_bytes(high)} in use {scale}, {format_ms(times[0])} to {format_ms(times[-1])} ms",
         times=tuple(times),
@@ -155,23 +153,23 @@ def sparkline(allocator: Allocator, name: str) -> Sparkline:
 
 
 def _and_more(allocators: Sequence[Allocator]) -> str:
-    return f", and in {len(allocators) - 1} more allocators" if len(allocators) > 1 else ""
+    return f", and for {len(allocators) - 1} more allocators" if len(allocators) > 1 else ""
 
 
 def _notes(memory: Memory) -> tuple[str, ...]:
     notes = []
     if memory.silent_hosts:
-        recorded_none = f"{len(memory.silent_hosts)} of {memory.host_count} hosts recorded no allocation"
+        recorded_none = f"{len(memory.silent_hosts)} of {memory.host_count} hosts recorded no allocations"
         notes.append(f"{recorded_none}: {listed(memory.silent_hosts)}.")
     if memory.malformed_events:
-        notes.append(f"Events omitted since they do not say how much is in use: {memory.malformed_events:,}.")
+        notes.append(f"Events omitted because they do not record the memory in use: {memory.malformed_events:,}.")
     unsized = [each for each in memory.allocators if each.unsized_allocations]
     if unsized:
         first = unsized[0]
         notes.append(
             f"In {name_of(first, memory)}{_and_more(unsized)}, {first.unsized_allocations:,} of {first.allocations:,} "
-            "allocations do not say their size, so sums of allocated bytes are unknown. What is in use is known all "
-            "the same."
+            "allocations have no recorded size, so sums of allocated bytes are unknown. The memory in use is still "
+            "known."
         )
     contradicted = [
         each
@@ -182,20 +180,21 @@ def _notes(memory: Memory) -> tuple[str, ...]:
         first = contradicted[0]
         notes.append(
             f"In {name_of(first, memory)}{_and_more(contradicted)}, {first.contradictions:,} of "
-            f"{first.allocations + first.frees:,} events do not follow from the one before: some were lost, or several "
-            "allocators share the name. What is in use is right all the same; what is listed as alive may have been "
-            "freed."
+            f"{first.allocations + first.frees:,} events contradict the previous event: some events were lost, or "
+            "several allocators share the name. The memory in use is still correct; allocations listed as live may "
+            "have been freed."
         )
     fullest = memory.allocators[0]
     if (fullest.before_percent or 0.0) >= _UNKNOWN_PERCENT:
         notes.append(
-            f"{format_percent(fullest.before_percent)}% of the peak of {name_of(fullest, memory)} was allocated before "
-            "the capture (variables, mostly), so nothing tells by what; a capture from the first step on does."
+            f"{format_percent(fullest.before_percent)}% of the peak of {name_of(fullest, memory)} was allocated "
+            "before the capture (mostly variables), so its ops are unknown; a capture from the first step on "
+            "records them."
         )
     if any(allocator.place == "host" for allocator in memory.allocators):
         notes.append(
-            "Allocators of the host (mklcpu) record only what they give out themselves; their capacity is the memory "
-            "of the machine, so how full they are says nothing."
+            "Host allocators (mklcpu) record only their own allocations, but their capacity is the memory of the "
+            "machine, so their used share has no meaning."
         )
     return tuple(notes)
 
@@ -223,7 +222,7 @@ def findings_of(memory: Memory) -> tuple[Finding, ...]:
         if affected:
             allocator, finding = affected[0]
             others = len(affected) - 1
-            more = f" The same holds for {others} more allocator{'s' * (others > 1)}." if others else ""
+            more = f" The same applies to {others} more allocator{'s' * (others > 1)}." if others else ""
             findings.append(replace(finding, text=f"{name_of(allocator, memory)} {finding.text}{more}"))
     return tuple(findings) or _nothing_wrong(memory)
 
@@ -251,7 +250,7 @@ def _full(allocator: Allocator) -> Finding | None:
     share, time = _peak_share(allocator), Quantity("peak_at", allocator.peak_ms, "ms", of=_owner(allocator))
     text = (
         f"reaches {format_bytes(allocator.peak_bytes)}, {share} of its capacity, at {time}{step} "
-        f"(threshold {CAPACITY_PERCENT:.0f}%)."
+        f"(threshold: {CAPACITY_PERCENT:.0f}%)."
     )
     code = "pinned_memory_full" if allocator.place == "pinned host" else "memory_full"
     return Finding(code, "problem", text, causes=_PRESSURE, quantities=(share, time))
@@ -272,8 +271,8 @@ def _was_full(allocator: Allocator) -> Finding | None:
     share = Quantity("lifetime_peak", lifetime_percent, of=_owner(allocator))
     text = (
         f"reached {format_bytes(allocator.lifetime_peak_bytes)}, {share} of its capacity, "
-        f"outside the capture; within it, {format_bytes(allocator.peak_bytes)}. What lay there then, only a capture of "
-        "that moment shows (the first steps, evaluation, a checkpoint)."
+        f"outside the capture; within it, {format_bytes(allocator.peak_bytes)}. To see its contents, capture that "
+        "time (the first steps, evaluation, a checkpoint)."
     )
     return Finding("memory_was_full", "hint", text, quantities=(share,))
 
@@ -284,9 +283,9 @@ def _fragmented(allocator: Allocator) -> Finding | None:
         return None
     share = Quantity("full_fragmentation", fragmented, of=_owner(allocator))
     text = (
-        f"is fragmented: up to {share} of the memory that it holds free is not in its largest "
-        f"piece, while {100 * FULL_SHARE:.0f}% or more of its capacity is in use (threshold "
-        f"{FRAGMENTED_PERCENT:.0f}%). A large tensor may not fit although enough is free."
+        f"is fragmented: up to {share} of its free memory is outside the largest free block while "
+        f"{100 * FULL_SHARE:.0f}% or more of its capacity is in use (threshold: {FRAGMENTED_PERCENT:.0f}%). A large "
+        "tensor may not fit although enough memory is free."
     )
     return Finding("memory_fragmented", "problem", text, causes=_PRESSURE, quantities=(share,))
 
@@ -296,10 +295,10 @@ def _growing(allocator: Allocator) -> Finding | None:
     if not growth:
         return None
     steps, rate = allocator.growth_steps, format_bytes(growth)
-    text = f"grows steadily: over {steps} steps, what stays in use grows by {rate} per step."
+    text = f"grows steadily: over {steps} steps, the memory that stays in use grows by {rate} per step."
     if allocator.capacity_bytes:
         steps_left = (allocator.capacity_bytes - allocator.peak_bytes) / growth
-        text += f" At that rate it is full after {int(steps_left):,} more steps."
+        text += f" At this rate, it is full after {int(steps_left):,} more steps."
     is_problem = growth >= GROWTH_BYTES_PER_STEP if steps_left is None else steps_left <= FULL_WITHIN_STEPS
     return Finding("memory_growth", "problem", text, causes=_PRESSURE) if is_problem else None
 
@@ -310,10 +309,10 @@ def _nothing_wrong(memory: Memory) -> tuple[Finding, ...]:
     alike = memory.alike[0]
     fullest, name, peak = alike[0], names_of(alike, memory), format_bytes(alike[0].peak_bytes)
     if fullest.place == "host" or fullest.peak_percent is None:
-        return (Finding("memory_fine", "info", f"No problem seen: {name} peaks at {peak}."),)
+        return (Finding("memory_fine", "info", f"No problem found: {name} peaks at {peak}."),)
     share = _peak_share(fullest)
     capacity = format_bytes(fullest.capacity_bytes)
     which = "" if fullest.is_tpu and len(memory.alike) == 1 else ", the fullest,"
     peaks, its = ("each peak", "their") if len(alike) > 1 else ("peaks", "its")
-    text = f"No problem seen: {name}{which} {peaks} at {peak}, {share} of {its} capacity of {capacity}."
+    text = f"No problem found: {name}{which} {peaks} at {peak}, {share} of {its} capacity of {capacity}."
     return (Finding("memory_fine", "info", text, quantities=(share,)),)

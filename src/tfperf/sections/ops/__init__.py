@@ -28,25 +28,30 @@ _OP_COLUMNS = (
     _CUMULATIVE,
     Column("op_type", "Type", str, "", "op type; Dataset for a tf.data stage"),
     Column("op_name", "Name", str, "", "name of the op, with its scope"),
-    Column("occurrences", "Count", int, "count", "how often it ran", level="full"),
-    Column("count_of", "Count of", str, "", "runs of the op; kernels: of its kernels and copies, runs unknown", "data"),
+    Column("occurrences", "Count", int, "count", "number of runs", level="full"),
+    Column(
+        "count_of",
+        "Count of",
+        str,
+        "",
+        "runs of the op; kernels: runs of its kernels and copies, because op runs are unknown",
+        "data",
+    ),
     Column("total_ms", "Total", float, "ms", "time including nested ops", level="data"),
     Column("average_ms", "Mean total", float, "ms", "total time / count", level="data"),
     Column("self_ms", "Self", float, "ms", "time excluding nested ops", level="data"),
     Column("average_self_ms", "Mean", float, "ms", "self time / count", level="full"),
     Column("self_with_idle_percent", "With idle", float, "%", _WITH_IDLE, level="data"),
     Column("execution", "Run as", str, "", "eager: from Python; function: in a graph; empty: unknown", level="data"),
-    Column("tensor_core_percent", "TC", float, "%", "kernel time on tensor cores / of all; empty: unknown", "data"),
-    Column("hlo_op", "HLO op", str, "", "what XLA calls the op, if it compiled it", level="data"),
+    Column(
+        "tensor_core_percent", "TC", float, "%", "kernel time on tensor cores / kernel time; empty: unknown", "data"
+    ),
+    Column("hlo_op", "HLO op", str, "", "XLA's name of the op, if compiled by XLA", level="data"),
     Column("hlo_module", "HLO module", str, "", "the compiled program, if known", level="data"),
 )
-_PATTERN_COLUMNS = (
-    *_OP_COLUMNS[:3],
-    Column("ops", "Ops", int, "count", "distinct ops that the row adds up"),
-    *_OP_COLUMNS[3:],
-)
+_PATTERN_COLUMNS = (*_OP_COLUMNS[:3], Column("ops", "Ops", int, "count", "distinct ops in the row"), *_OP_COLUMNS[3:])
 _PER_DEVICE = Column(
-    "device_mean_ms", "Per device", float, "ms", "self time / devices that worked in the capture", "data"
+    "device_mean_ms", "Per device", float, "ms", "self time / devices with work in the capture", "data"
 )
 _RANKED, _RANKED_BY_SIDE = Ranked("self_percent"), Ranked("self_percent", apart="side")
 
@@ -59,10 +64,12 @@ def _group_table(by: Grouping, group: str, details: str = "") -> TableSpec:
         _RANK,
         _SHARE,
         replace(_CUMULATIVE, level=sums_level),
-        Column("group", group.capitalize(), str, "", "what the ops have in common"),
+        Column("group", group.capitalize(), str, "", "common part of the ops"),
         Column("ops", "Ops", int, "count", "distinct ops"),
-        Column("occurrences", "Count", int, "count", "how often they ran in total", level=sums_level),
-        Column("total_ms", "Total", float, "ms", "sum of times including nested ops, which count again", level="data"),
+        Column("occurrences", "Count", int, "count", "total number of runs", level=sums_level),
+        Column(
+            "total_ms", "Total", float, "ms", "sum of times including nested ops, which count repeatedly", level="data"
+        ),
         Column("self_ms", "Self", float, "ms", "time excluding nested ops"),
         Column("forward_self_ms", "Forward", float, "ms", "self time outside the backward pass", level=passes_level),
         Column("backward_self_ms", "Backward", float, "ms", "self time in the backward pass", level=passes_level),
@@ -71,7 +78,7 @@ def _group_table(by: Grouping, group: str, details: str = "") -> TableSpec:
     return TableSpec(
         name=f"op_{by}s",
         title=f"Ops by {group}",
-        row=f"ops added up by {group}",
+        row=f"ops summed by {group}",
         details=details,
         columns=columns,
         data=partial(_groups, by),
@@ -111,8 +118,8 @@ def _stacked(parts: Sequence[Data]) -> Data | None:
 
 
 _REPEATS = (
-    "Only if ops repeat each other: one row for all that differ in nothing but the numbers of replicas and layers. The "
-    "sums are those of the single ops, which are in the files above. [Ops](ops.md) has the rules."
+    "One row per group of ops that differ only in replica and layer numbers, with the sums of the single ops in "
+    "the files above. Only if ops repeat. [Ops](ops.md) has the rules."
 )
 
 
@@ -132,8 +139,8 @@ def _side_tables(side: Side, details: str = "") -> tuple[TableSpec, TableSpec]:
     )
     repeats = TableSpec(
         name=f"{side}_op_patterns",
-        title=f"{title}, repeated layers as one row",
-        row=f"{row}, those of replicas and repeated layers added up",
+        title=f"{title}, one row per repeated layer",
+        row=f"{row}, with replicas and repeated layers summed",
         details=_REPEATS if details else "",
         columns=(*_PATTERN_COLUMNS, *of_side),
         data=partial(_repeats, side),
@@ -146,14 +153,14 @@ def _side_tables(side: Side, details: str = "") -> tuple[TableSpec, TableSpec]:
 
 DEVICE_OPS, DEVICE_OP_PATTERNS = _side_tables(
     "device",
-    "One row per op, the largest self time first. Device ops exist only if a device recorded something. "
-    "Times are sums over parallel threads, streams and devices: shares are of op time, not of step time.",
+    "One row per op, the largest self time first. Device ops exist only if a device recorded events. Times are "
+    "sums over parallel threads, streams and devices: shares are of op time, not of step time.",
 )
 HOST_OPS, HOST_OP_PATTERNS = _side_tables("host")
 OPS = TableSpec(
     name="ops",
     title="Ops by self time",
-    row="device_ops and host_ops in one",
+    row="device_ops and host_ops in one table",
     columns=(_SIDE, *_OP_COLUMNS),
     data=partial(_ops_of, ("device", "host")),
     name_key="op_name",
@@ -161,7 +168,7 @@ OPS = TableSpec(
     in_report=False,
 )
 OP_TYPES = _group_table(
-    "type", "type", "The ops of both sides, added up by type, by name scope, or by layer. [Ops](ops.md) has the rules."
+    "type", "type", "The ops of both sides, summed by type, by name scope, or by layer. [Ops](ops.md) has the rules."
 )
 OP_SCOPES, OP_LAYERS = _group_table("scope", "name scope"), _group_table("layer", "layer")
 SIDE_TABLES: dict[Side, TableSpec] = {"device": DEVICE_OPS, "host": HOST_OPS}

@@ -16,13 +16,13 @@ from tfperf.sections.ops.analysis import OTHERS, Ops, OpTable
 from tfperf.sections.ops.groups import scope_chart
 
 _BARS = 7
-_NO_OPS = "The trace holds no ops."
+_NO_OPS = "The profile has no ops."
 _SHARES = (
     "Shares are of op time, summed over parallel threads, streams and devices; they are not shares of step time. "
     "Shares that include idle time are in JSON and CSV."
 )
 _SIDE_TITLES = {"device": "Device", "host": "Host"}
-_STAR = "* stands for numbers of replicas and layers: ops that differ in nothing else are one row; --by op shows each."
+_STAR = "* replaces replica and layer numbers: ops that differ only in them share a row (--by op lists each op)."
 
 
 def build(results: Results) -> Section:
@@ -47,8 +47,8 @@ def build(results: Results) -> Section:
         notes = (f"Only ops with {wanted}: {' and '.join(counts)}. Shares are of all ops.", _SHARES)
     lacking = max(side.lacking_ps for side in ops.sides)
     if lacking:
-        text = f"{OTHERS.name} are those beyond the {MOST_ROWS:,} that take most time on their host; what any row lacks"
-        notes = (f"{text} because of that is at most {format_ms(lacking / PS_PER_MS)} ms.", *notes)
+        text = f"{OTHERS.name} are all but the {MOST_ROWS:,} ops with the most time of each host; a row misses"
+        notes = (f"{text} at most {format_ms(lacking / PS_PER_MS)} ms.", *notes)
     return Section(
         "ops",
         "Ops",
@@ -67,8 +67,8 @@ def _count_notes(results: Results) -> tuple[str, ...]:
     if not count:
         return ()
     return (
-        f"The count of {count:,} of {len(device):,} device ops is of kernels and copies: the trace does not show which "
-        "of them one run of the op launched.",
+        f"For {count:,} of {len(device):,} device ops, the count is of kernels and copies: the profile does not "
+        "show which kernels one run of the op launched.",
     )
 
 
@@ -78,7 +78,7 @@ def _facts(results: Results, side: OpTable, level: Level) -> list[Fact]:
     busy_ms = float(side.self_ps.sum(dtype=float)) / PS_PER_MS
     note = f"{len(side):,} ops, summed over {'streams and devices' if name == 'device' else places}"
     if name == "device" and side.places > 1:
-        note = f"{len(side):,} ops, summed over {places}: {format_ms(busy_ms / side.places)} ms on each"
+        note = f"{len(side):,} ops, summed over {places}: {format_ms(busy_ms / side.places)} ms each"
     facts = [Fact(f"{name}_op_time", f"{title} op time", busy_ms, "ms", note, level=level)]
     if side.idle_share is None or side.idle_ps is None or side.time_ps is None:
         return facts
@@ -87,7 +87,7 @@ def _facts(results: Results, side: OpTable, level: Level) -> list[Fact]:
     elif results["steps"].on_tpu:
         meaning = f"from the first to the last op, on {places}"
     elif results.attribution == "tensorflow":
-        meaning = f"{places}, first to last event, less the sum of ops"
+        meaning = f"{places}, first to last event, minus the sum of ops"
     else:
         meaning = f"the capture on {places} that recorded events"
     idle, whole = (format_ms(value / PS_PER_MS) for value in (side.idle_ps, side.time_ps))

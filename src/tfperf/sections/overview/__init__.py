@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 _TIMES = (
     Column("steps", "Steps", int, "count", "steps of this kind"),
-    Column("averaged_steps", "Averaged", int, "count", "steps that count in averages"),
+    Column("averaged_steps", "Averaged", int, "count", "averaged steps"),
     Column("average_ms", "Average", float, "ms", "average step time"),
     Column("standard_deviation_ms", "Std dev", float, "ms", "sample standard deviation"),
     Column("minimum_ms", "Min", float, "ms", "shortest step"),
@@ -42,14 +42,14 @@ def _summaries(results: Results, key: str, named: Sequence[tuple[str, Summary]])
 CATEGORY_TABLE = TableSpec(
     name="categories",
     title="Where a step's time goes",
-    row="where an average step's time goes",
+    row="categories of an average step",
     details="The averages of the overview: one row per category, over the averaged steps of the main kind.",
     columns=(
-        Column("category", "Category", str, "", "what the time goes to"),
-        Column("average_ms", "Average", float, "ms", "average over the averaged steps"),
+        Column("category", "Category", str, "", "category of step time"),
+        Column("average_ms", "Average", float, "ms", "mean over the averaged steps"),
         Column("standard_deviation_ms", "Std dev", float, "ms", "sample standard deviation over steps"),
         Column("percent", "Share", float, "%", "sum over steps / sum of step times"),
-        Column("meaning", "Meaning", str, "", "what counts in the category"),
+        Column("meaning", "Meaning", str, "", "definition of the category"),
     ),
     data=lambda results: results["overview"].columns() if results["overview"].step_time_ms else None,
     name_key="category",
@@ -59,7 +59,7 @@ KINDS = TableSpec(
     name="kinds",
     title="By kind of step",
     row="kinds of steps, if there are several",
-    details="Only if there are several kinds of step, such as train and eval: one row each.",
+    details="One row per kind of step, such as train and eval. Only if there are several kinds.",
     columns=(Column("kind", "Kind", str, "", "kind of step"), *_TIMES),
     data=lambda results: _summaries(results, "kind", [(each.kind, each) for each in results["overview"].by_kind]),
     name_key="kind",
@@ -69,7 +69,7 @@ STEPS_BY_HOST = TableSpec(
     name="steps_by_host",
     title="By host",
     row="step times of each host, if there are several",
-    details="Only with several hosts: one row per host.",
+    details="One row per host. Only with several hosts.",
     columns=(Column("host", "Host", str, "", "name of the trace file"), *_TIMES),
     data=lambda results: _summaries(
         results,

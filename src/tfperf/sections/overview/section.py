@@ -23,8 +23,8 @@ from tfperf.trace.steps.tpu_steps import duty_percent
 if TYPE_CHECKING:
     from tfperf.sections.tfdata.whatif import Outlook
 
-_OTHER_THRESHOLDS = f"moderate from {OTHER_LIMITS[0]:.0f}%, high from {OTHER_LIMITS[1]:.0f}%"
-_INPUT_THRESHOLDS = f"moderate from {INPUT_LIMITS[0]:.0f}%, high from {INPUT_LIMITS[1]:.0f}%"
+_OTHER_THRESHOLDS = f"{OTHER_LIMITS[0]:.0f}% moderate, {OTHER_LIMITS[1]:.0f}% high"
+_INPUT_THRESHOLDS = f"{INPUT_LIMITS[0]:.0f}% moderate, {INPUT_LIMITS[1]:.0f}% high"
 _LEAST_PERCENT = 1.0
 """Minimum CPU contention of the pipeline that a finding reports, in percent of the step."""
 SEVERITIES: dict[str, Severity] = {"high": "problem", "moderate": "hint", "possible": "hint", "none": "info"}
@@ -64,14 +64,14 @@ def build(results: Results) -> Section:
             "count",
             f"of {counted(summary.step_count, step_word(summary.kind))}",
         ),
-        Fact("step_source", "Steps found by", steps.source, "", f"confidence {steps.confidence}"),
+        Fact("step_source", "Step detection", steps.source, "", f"{steps.confidence} confidence"),
     ]
     if batches > 1:
-        note = f"{batches} batches in a step"
+        note = f"{batches} batches per step"
         facts.append(Fact("batch_time", "Average per batch", time.average / batches, "ms", note))
     chips = results["hosts"].chips if "hosts" in results.sections else None
     if chips is not None and chips.missing:
-        note = f"of the {len(chips.program_devices)} that {chips.program} runs on are in this profile"
+        note = f"of the {len(chips.program_devices)} that run {chips.program} are in this profile"
         facts.append(Fact("chips", f"{chips.noun.capitalize()}s", chips.recorded, "count", note))
     facts += [*rate_facts(results), *_precision_facts(breakdown), *_duty_facts(breakdown)]
     return Section(
@@ -98,7 +98,7 @@ def _precision_facts(breakdown: Breakdown) -> list[Fact]:
         Fact(f"compute_{bits}_bit", f"Device compute {bits}-bit", percents[bits], "%", of_what) for bits in ("16", "32")
     ]
     if breakdown.compute_unknown_ps:
-        note = "kernels that do not show what they compute in"
+        note = "kernels of unknown precision"
         facts.append(Fact("compute_unknown", "Device compute unknown", percents["unknown"], "%", note))
     return facts
 
@@ -108,8 +108,8 @@ def _duty_facts(breakdown: Breakdown) -> list[Fact]:
     if duty is None:
         return []
     note = (
-        f"of {counted(len(breakdown.cores), 'core')}, from first to last op: any op but those that wait for data "
-        "(infeed, outfeed, copies)"
+        f"of {counted(len(breakdown.cores), 'core')}, from first to last op: all ops except waits for data (infeed, "
+        "outfeed, copies)"
     )
     return [Fact("duty_cycle", "Duty cycle", duty, "%", note)]
 
@@ -174,29 +174,29 @@ def verdict_of(results: Results) -> Finding:
 def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
     """Return whether the job is input-bound, as one sentence. `host` names the worst of several hosts."""
     if summary.step_time_ms is None:
-        named = ", or name the events that are steps with --step-marker NAME" * (breakdown.attribution == "corrected")
+        named = ", or name the step events with --step-marker NAME" * (breakdown.attribution == "corrected")
         return Finding(
             "input_unknown",
             "problem",
-            f"Cannot tell whether the job is input-bound: no step time was measured ({breakdown.steps.explanation}).",
+            f"Input-bound is unknown: no step time was measured ({breakdown.steps.explanation}).",
             f"profile at least five steps of a running job{named}",
         )
     of_input, of_others = (share_of_step(summary, part, host) for part in ("input", "all_others"))
-    share = f"{of_input} of the step time goes to input"
+    share = f"input takes {of_input} of step time"
     share += f" on host {host}" if host else ""
-    others = f"{of_others} is in 'All others' ({_OTHER_THRESHOLDS})"
+    others = f"All others takes {of_others} (thresholds: {_OTHER_THRESHOLDS})"
     texts = {
-        "high": f"HIGHLY input-bound: {share} ({_INPUT_THRESHOLDS}).",
-        "moderate": f"MODERATELY input-bound: {share} ({_INPUT_THRESHOLDS}).",
-        "possible": f"POSSIBLY input-bound: {share} ({_INPUT_THRESHOLDS}), but {others}: Python work or I/O?",
-        "none": f"NOT input-bound: {share} ({_INPUT_THRESHOLDS}).",
-        "unknown": "Cannot tell whether the job is input-bound: the trace does not show where its input comes from.",
+        "high": f"HIGHLY input-bound: {share} (thresholds: {_INPUT_THRESHOLDS}).",
+        "moderate": f"MODERATELY input-bound: {share} (thresholds: {_INPUT_THRESHOLDS}).",
+        "possible": f"POSSIBLY input-bound: {share}, but {others}, which may hide input read in Python.",
+        "none": f"NOT input-bound: {share} (thresholds: {_INPUT_THRESHOLDS}).",
+        "unknown": "Input-bound is unknown: the profile does not show the source of the input.",
     }
     if breakdown.missing:
-        texts["unknown"] = "Cannot tell whether the job is input-bound: events are missing from the profile."
+        texts["unknown"] = "Input-bound is unknown: events are missing from the profile."
     text = texts[summary.input_class]
     if summary.input_percent is None and summary.input_class == "possible":
-        text = f"POSSIBLY input-bound: the trace does not show where input comes from, and {others}."
+        text = f"POSSIBLY input-bound: the profile does not show the source of the input, and {others}."
     stated = {"unknown": (), "possible": (of_input, of_others)}.get(summary.input_class, (of_input,))
     quantities = tuple(quantity for quantity in stated if quantity.value is not None)
     return Finding(
@@ -241,8 +241,8 @@ def cost_finding(results: Results) -> tuple[Finding, ...]:
         return ()
     low, high, waiting = quantities = cost.quantities(whose_input(results))
     text = (
-        f"Input costs {from_to(low, high)} of the step: {waiting} waiting, the rest because its threads use the cores "
-        "that the step needs."
+        f"Input costs {from_to(low, high)} of the step: {waiting} waiting, the rest CPU contention with pipeline "
+        "threads."
     )
     return (Finding("input_cost", "hint", text, causes=("input_contention",), quantities=quantities),)
 
@@ -294,7 +294,7 @@ def why_unknown_slowed(results: Results) -> str:
         return ""
     outlook = outlook_of(results)
     if outlook is None:
-        return "no call of the pipeline starts in the averaged steps"
+        return "no pipeline call starts in the averaged steps"
     if outlook.slowed_percent is None:
         return "the number of cores is not recorded"
     return ""

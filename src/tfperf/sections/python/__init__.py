@@ -13,11 +13,11 @@ from tfperf.report.model import Column, Data, Ranked, at_levels
 if TYPE_CHECKING:
     from tfperf.sections.python.analysis import PythonTime, PythonTimes
 
-_OTHERS = "time of a step in which it runs itself, on the thread that makes the calls, and nothing else is recorded"
+_OTHERS = "self time per step on the calling thread, without other recorded events"
 _TIMES = (
     Column("calls", "Calls", int, "count", "calls in the capture", level="data"),
-    Column("self_ms", "Self", float, "ms", "time in the capture without the functions that it calls", level="data"),
-    Column("total_ms", "Total", float, "ms", "time in the capture; what calls itself counts once", level="data"),
+    Column("self_ms", "Self", float, "ms", "time in the capture, excluding the functions that it calls", level="data"),
+    Column("total_ms", "Total", float, "ms", "time in the capture; recursive calls count once", level="data"),
     Column("calls_per_step", "Calls/step", float, "count", "calls that start in an averaged step", over_steps=True),
     Column("self_per_step_ms", "Self/step", float, "ms", "self time in an averaged step", over_steps=True),
     Column("total_per_step_ms", "Total/step", float, "ms", "total time in an averaged step", over_steps=True),
@@ -25,8 +25,8 @@ _TIMES = (
     Column("total_percent", "Of step", float, "%", "total time in averaged steps / step time", over_steps=True),
     Column("all_others_ms", "All others", float, "ms", _OTHERS, over_steps=True),
 )
-_FUNCTION = Column("function", "Function", str, "", "file, first line and name; for one in C its module and name")
-_PACKAGE = Column("package", "Package", str, "", "package that the function is part of, as its file or module tells")
+_FUNCTION = Column("function", "Function", str, "", "file, first line and name; for a C function, its module and name")
+_PACKAGE = Column("package", "Package", str, "", "package of the function, from its file or module")
 
 
 def _functions(of_packages: bool, results: Results) -> Data | None:
@@ -81,9 +81,9 @@ PYTHON_FUNCTIONS = TableSpec(
     title="Functions of the program, by total time",
     row="Python functions of the program",
     details=(
-        "One row per Python function of no package that tfperf knows; only profiles with Python frames have it. Times "
-        "are summed over threads. A call that was open when the capture started or ended is clipped to it; one that "
-        "was open all the time is not recorded."
+        "One row per Python function outside of the packages that tfperf recognizes. Only for profiles with Python "
+        "frames. Times are summed over threads. A call that is running at the start or end of the capture is "
+        "clipped to the capture; a call that runs during the whole capture is not recorded."
     ),
     columns=(_FUNCTION, *_TIMES),
     data=partial(_functions, False),
@@ -94,16 +94,16 @@ _PACKAGE_TIMES = at_levels(_TIMES, {"calls_per_step": "data"})
 """Two name columns leave no space for the number of calls."""
 PYTHON_PACKAGES = TableSpec(
     name="python_packages",
-    title="Functions of packages, added up",
+    title="Functions by package",
     row="packages of Python functions",
     details=(
-        "One row per package that tfperf knows, with all its functions. [Python functions](python_functions.md) has "
-        "the rules."
+        "One row per package that tfperf recognizes, with all its functions. [Python "
+        "functions](python_functions.md) has the rules."
     ),
     columns=(
         _PACKAGE,
         Column("functions", "Functions", int, "count", "functions of the package that ran", level="data"),
-        Column("most_self", "Most in", str, "", "the function of the package with the largest self time"),
+        Column("most_self", "Most in", str, "", "function of the package with the largest self time"),
         *_PACKAGE_TIMES,
     ),
     data=_packages,
@@ -114,7 +114,7 @@ PYTHON_PACKAGE_FUNCTIONS = TableSpec(
     name="python_package_functions",
     title="Functions of packages, by total time",
     row="Python functions of packages",
-    details="One row per function of a package that `python_packages` adds up.",
+    details="One row per function of the packages in `python_packages`.",
     columns=(_FUNCTION, _PACKAGE, *_PACKAGE_TIMES),
     data=partial(_functions, True),
     name_key="function",

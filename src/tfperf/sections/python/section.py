@@ -12,17 +12,17 @@ from tfperf.sections.python.analysis import PythonTimes
 
 _TITLE = "Python functions"
 NO_FRAMES = (
-    "The profile has no Python frames, so which functions take the time is unknown: take one with `tfperf run "
-    "--python-trace train.py`, or of a running job with `tfperf capture --python-trace --port 6009`."
+    "The profile has no Python frames, so the time of Python functions is unknown: record them with `tfperf run "
+    "--python-trace train.py`, or for a running job with `tfperf capture --python-trace --port 6009`."
 )
 _OVERHEAD = (
-    "Recording every call slows Python down a lot, small functions most: this is for finding functions, not for "
-    "measuring them."
+    "Recording every call slows Python down a lot, especially small functions: use this profile to find functions, "
+    "not to measure them."
 )
 _HOW_TO_READ = (
-    "Total counts a function that calls itself once. What a function calls in TensorFlow's C++ is its own time; what "
-    "TensorFlow runs on other threads meanwhile is not. A function that was open when the capture started or ended "
-    "counts from its start, or to its end; one that was open all the time, such as main, is not in the trace."
+    "Total counts recursive calls once. Self time includes calls into TensorFlow's C++, but not its work on other "
+    "threads. A function that is running at the start or end of the capture is clipped to the capture; a function "
+    "that runs during the whole capture, such as main, is not recorded."
 )
 _NAMED = 3
 _SHOWN: Mapping[TableSpec, Level] = {
@@ -61,7 +61,7 @@ def build(results: Results) -> Section:
 
 def _facts(times: PythonTimes) -> tuple[Fact, ...]:
     calls = sum(function.calls for function in times.functions)
-    facts = [Fact("python_calls", "Calls of Python", calls, "count", f"of {counted(len(times.functions), 'function')}")]
+    facts = [Fact("python_calls", "Python calls", calls, "count", f"of {counted(len(times.functions), 'function')}")]
     share = Quantity("python_of_all_others", times.others_percent)
     if share.value is not None:
         longest = sorted(times.functions, key=lambda function: -function.others_ps)[:_NAMED]

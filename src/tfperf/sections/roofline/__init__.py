@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from tfperf.sections.roofline.analysis import Roofline
 
 _COLUMNS = (
-    Column("op", "Op", str, "", "name of the instruction of XLA, or of the op of TensorFlow"),
-    Column("shapes", "Inputs", str, "", "types and shapes of the inputs of an op of TensorFlow", level="data"),
-    Column("module", "Program", str, "", "name of the program of XLA", level="data"),
+    Column("op", "Op", str, "", "name of the HLO op or TensorFlow op"),
+    Column("shapes", "Inputs", str, "", "types and shapes of the inputs of a TensorFlow op", level="data"),
+    Column("module", "Program", str, "", "name of the XLA program", level="data"),
     PROGRAM_ID,
     LAYER,
-    Column("runs", "Runs", int, "count", "how often it ran, over all devices", level="data"),
+    Column("runs", "Runs", int, "count", "number of runs, summed over devices", level="data"),
     Column("total_ms", "Total", float, "ms", "time of all runs", level="data"),
     Column("percent", "Time", float, "%", "share of device time"),
     *(WORK_COLUMNS[key] for key in ("precision", "intensity", "tflops_per_second", "compute_percent")),
@@ -49,11 +49,11 @@ def _ops(results: Results) -> Data | None:
 ROOFLINE_OPS = TableSpec(
     name="roofline_ops",
     title="Work and peaks, by time",
-    row="instructions of XLA and ops of TensorFlow whose work is known",
+    row="HLO ops and TensorFlow ops with known work",
     details=(
-        "One row per instruction of XLA, and per op of TensorFlow and the shapes of its inputs, of which operations or "
-        "bytes are known. Bytes are an upper bound, so more "
-        "than 100 % of the bandwidth is possible where caches serve. [Roofline](roofline.md) has the rules."
+        "One row per HLO op, and per TensorFlow op and input shapes, with known operations or bytes. Bytes are an "
+        "upper bound, so more than 100% of the bandwidth is possible if caches serve reads. "
+        "[Roofline](roofline.md) has the rules."
     ),
     columns=_COLUMNS,
     data=_ops,
@@ -75,5 +75,5 @@ SECTION = SectionSpec(
     build="tfperf.sections.roofline.section:build",
     stats=DEVICE_OPS | {"equation", "shape"},
     tables=TABLES,
-    without_device="No roofline: no device recorded anything in this trace, and the peaks of a host are not known.",
+    without_device="No roofline: the profile has no device events, and the peaks of hosts are unknown.",
 )

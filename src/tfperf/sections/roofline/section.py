@@ -14,20 +14,19 @@ from tfperf.trace.device.device_peaks import STATED
 
 _TITLE = "Roofline"
 _NOTHING = (
-    "No work is known: it is counted by the programs of XLA that ran on the devices, and there are none, or by the "
-    "shapes of ops of TensorFlow, which this trace does not hold (--host-tracer-level 3 records them)."
+    "The work of ops is unknown: it is counted from XLA programs, and none ran on the devices, or from the shapes "
+    "of TensorFlow ops, and the profile has none (--host-tracer-level 3 records them)."
 )
 _UNTOLD = 3
 """Maximum number of op types with unknown work that are listed."""
 _NO_PEAKS = (
-    "The peaks of these devices are not known, so nothing is held against them: state them with --peaks FILE "
-    "(docs/roofline.md)."
+    "The peaks of these devices are unknown, so utilization is unknown: pass them with --peaks FILE (docs/roofline.md)."
 )
-_BYTES = "Bytes are an upper bound: where caches serve, more than 100 % of the bandwidth is possible."
+_BYTES = "Bytes are an upper bound: if caches serve reads, more than 100% of the bandwidth is possible."
 _TPU_NOTES = (
-    "The peak is that of the matrix units. They multiply float32 as bfloat16 by default; vector units have no public "
-    "peak, so other operations are compared with the same one.",
-    "Bytes are those of HBM. Copies between host and HBM have no row; their bytes count in the bandwidth of steps.",
+    "The peak is the peak of the matrix units. They multiply float32 as bfloat16 by default; vector units have no "
+    "public peak, so other operations are compared with the same peak.",
+    "Bytes are HBM bytes. Copies between host and HBM have no row; their bytes count in the bandwidth of steps.",
 )
 _KERNELS_SHOWN = 3
 _MARGIN = 2.0
@@ -67,7 +66,7 @@ def _charts(roofline: Roofline) -> tuple[LogChart, ...]:
     for precision, ridge in ridges.items():
         roof = [(x, attainable_flops(roofline.peaks, precision, x)) for x in (first, ridge, last)]
         lines[f"peak of {_NAMES.get(precision, precision)}"] = tuple((x, y / 1e12) for x, y in roof if y is not None)
-    axes = {"title": "Work under the roofs of the device", "x_title": "flop/byte", "y_title": "TFLOP/s"}
+    axes = {"title": "Device roofline", "x_title": "flop/byte", "y_title": "TFLOP/s"}
     return (LogChart(**axes, points=points, lines=lines, level="data"),)
 
 
@@ -77,7 +76,7 @@ def _untold(roofline: Roofline) -> tuple[str, ...]:
         return ()
     first = ", ".join(f"{kind} {format_percent(share)}%" for kind, share in shares[:_UNTOLD])
     others = f" and {counted(len(shares) - _UNTOLD, 'other type')}" if len(shares) > _UNTOLD else ""
-    return (f"Shapes of inputs do not tell the work of {first}{others}: shares of device time.",)
+    return (f"Input shapes do not determine the work of {first}{others} (shares of device time).",)
 
 
 def _kernels(roofline: Roofline) -> tuple[str, ...]:
@@ -86,8 +85,9 @@ def _kernels(roofline: Roofline) -> tuple[str, ...]:
     if least:
         others = f" and {counted(len(least) - _KERNELS_SHOWN, 'more kernel')}" if len(least) > _KERNELS_SHOWN else ""
         notes.append(
-            f"{', '.join(op.op for op in least[:_KERNELS_SHOWN])}{others}: flops are those of the matrix product that "
-            "name and shapes imply, and bytes count each operand and result once, so the true bandwidth may be higher."
+            f"{', '.join(op.op for op in least[:_KERNELS_SHOWN])}{others}: flops are derived from the matrix "
+            "product that name and shapes imply, and bytes count each operand and result once, so the true "
+            "bandwidth may be higher."
         )
     passes = [(op.op, op.pass_flops) for op in roofline.kernels if not op.is_least and op.pass_flops]
     notes += [
@@ -114,7 +114,7 @@ def _peaks(roofline: Roofline) -> tuple[Fact, ...]:
     ridge = ridge_point(peaks, roofline.precision)
     if ridge is not None and roofline.precision is not None:
         numbers = _NAMES.get(roofline.precision, roofline.precision)
-        note = f"flop/byte in {numbers}: below, memory is what bounds"
+        note = f"flop/byte in {numbers}: ops below it are memory-bound"
         facts.append(Fact("ridge_point", "Ridge point", float(f"{ridge:.4g}"), "", note))
     return tuple(facts)
 
@@ -129,7 +129,7 @@ def _judged(roofline: Roofline) -> tuple[Fact, ...]:
     for bound in ("compute", "memory", "latency"):
         part = Quantity(f"bound_{bound}", roofline.bound_percent.get(bound), of="device time")
         if part.value is not None:
-            note = "of device time" + (": neither peak is near" if bound == "latency" else "")
+            note = "of device time" + (": far from both peaks" if bound == "latency" else "")
             title = f"Bound by {bound}"
             facts.append(Fact(f"bound_{bound}_percent", title, part.value, "%", note, quantities=(part,)))
     return tuple(facts)
@@ -143,6 +143,6 @@ def _used(roofline: Roofline) -> Iterator[Fact]:
     for key, title in titles.items():
         when, _, name = key.partition("_")
         share = getattr(roofline.steps if when == "step" else roofline.busy, name)
-        note = in_steps if when == "step" else "of the peak, while the work that is known runs"
+        note = in_steps if when == "step" else "of the peak, while known work runs"
         if share is not None:
             yield Fact(f"{key}_percent", title, share, "%", note, quantities=(Quantity(key, share),))

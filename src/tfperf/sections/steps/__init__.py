@@ -22,20 +22,20 @@ _LEAST_SHARE = 0.01
 
 _COPIED = "part of input: batches copied to the device"
 _STEP_COLUMNS = (
-    Column("step", "Step", int, "", "step number: the program's own where it counted, else from 0"),
-    Column("step_name", "Name", str, "", "what the step is called", level="data"),
-    Column("kind", "Kind", str, "", "train, eval, or step where nothing tells"),
-    Column("flag", "Flag", str, "", "why the step is omitted from averages"),
-    Column("averaged", "Averaged", bool, "", "whether the step counts in averages", level="data"),
+    Column("step", "Step", int, "", "step number: the program's own, or counted from 0 if it has none"),
+    Column("step_name", "Name", str, "", "name of the step", level="data"),
+    Column("kind", "Kind", str, "", "train, eval, or step if unknown"),
+    Column("flag", "Flag", str, "", "why the step is excluded from the averages"),
+    Column("averaged", "Averaged", bool, "", "whether the step is averaged", level="data"),
     Column("batches", "Batches", int, "count", "tf.data elements in the step", level="data"),
     Column("start_ms", "Start", float, "ms", "start on the clock of the trace", level="data"),
-    Column("step_time_ms", "Step time", float, "ms", "from the start of the step to the start of the next"),
+    Column("step_time_ms", "Step time", float, "ms", "from the start of the step to the start of the next step"),
     *(
         Column(f"{key}_ms", title, float, "ms", CATEGORY_MEANINGS[key], "brief" if key in _ALWAYS_SHOWN else "data")
         for key, title in CATEGORY_TITLES.items()
         if key in CATEGORIES
     ),
-    Column("input_wait_ms", "Input wait", float, "ms", "part of input: waiting for tf.data", level="data"),
+    Column("input_wait_ms", "Input wait", float, "ms", "part of input: waiting for input", level="data"),
     Column("host_to_device_ms", "Host to device", float, "ms", _COPIED, level="data"),
 )
 _FOR_OTHER_HOSTS = Column(
@@ -104,17 +104,17 @@ def _pauses(results: Results) -> Data | None:
 STEPS = TableSpec(
     name="steps",
     title="Steps",
-    row="steps, averaged over hosts, and where their time goes",
+    row="steps, averaged over hosts, with their categories",
     details=(
         "One row per step. The nine categories, from `compilation_ms` to `all_others_ms`, add up to "
         "`step_time_ms`, and `input_ms` is `input_wait_ms` plus `host_to_device_ms`. With several hosts, each "
-        "number is the average over hosts; `waiting_for_hosts_ms` is the part of `device_collectives_ms` and "
-        "`host_compute_ms` in which hosts wait in collectives for the last one.\n\n"
-        "In the steps of a TPU, `host_to_device_ms` can be waiting for arrays that the program itself keeps in the "
-        "memory of the host. It is not a part of `input_ms` then, but a tenth category.\n\n"
-        "A category that the profile cannot show is empty: input where neither a fetch nor a copy to a device is "
-        "visible, and those of the host in the steps of a TPU, or where no host thread recorded anything. In this file "
-        "only, those of a device are 0 in a job without one, so that rows add up; `categories.csv` leaves them empty."
+        "number is the mean over hosts; `waiting_for_hosts_ms` is the part of `device_collectives_ms` and "
+        "`host_compute_ms` in which hosts wait in collectives for the last host.\n\n"
+        "In TPU steps, `host_to_device_ms` can be waiting for arrays that the program itself keeps in host memory. "
+        "It is then not part of `input_ms`, but a tenth category.\n\n"
+        "Categories that the profile cannot show are empty: input if the profile has neither fetches nor copies to "
+        "a device, and host categories in TPU steps or if no host thread recorded events. Only in this file, "
+        "device categories are 0 in a job without devices, so that rows add up; in `categories.csv` they are empty."
     ),
     columns=(*_STEP_COLUMNS, _FOR_OTHER_HOSTS),
     data=_steps,
@@ -125,7 +125,7 @@ STEPS = TableSpec(
 HOST_STEPS = TableSpec(
     name="host_steps",
     title="Steps of each host",
-    row="steps of each host on its own, with exact start and end",
+    row="steps of each host, with exact start and end",
     columns=(
         Column("host", "Host", str, "", "name of the trace file"),
         Column("start_ps", "Start", int, "ps", "start on the clock of the trace of its host"),
@@ -143,8 +143,8 @@ PAUSES = TableSpec(
     title="Time outside steps",
     row="time outside steps",
     details=(
-        "Only if there is time between steps that belongs to none: a checkpoint, the end of an epoch, a "
-        "change from train to eval."
+        "Time between steps that belongs to no step: a checkpoint, the end of an epoch, a change from train to "
+        "eval. Only if there is any."
     ),
     columns=(
         Column("after_step", "After step", str, "", "the step before the pause"),
@@ -173,9 +173,9 @@ def build(results: Results) -> Section:
     table = STEPS.build(results)
     if table is not None and any(table.data[_FOR_OTHER_HOSTS.key]):
         levels[_FOR_OTHER_HOSTS.key] = "brief"
-    notes = (f"Steps: {steps.explanation} (confidence {steps.confidence}).", *steps.notes, *steps.other_loops)
+    notes = (f"Step detection: {steps.explanation} ({steps.confidence} confidence).", *steps.notes, *steps.other_loops)
     if any(flag and counted for flag, counted in zip(steps.flags, breakdown.averaged.tolist(), strict=True)):
-        notes += ("Fewer than three steps are without a flag, so flagged ones count in the averages too.",)
+        notes += ("Fewer than three steps have no flag, so the averages include flagged steps.",)
     series = {CATEGORY_TITLES[key]: (breakdown.time_ps[key] / PS_PER_MS).tolist() for key in breakdown.categories}
     labels = tuple(str(number) for number in steps.numbers.tolist())
     return Section(

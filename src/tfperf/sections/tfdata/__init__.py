@@ -121,12 +121,12 @@ def _code(results: Results) -> Data | None:
     }
 
 
-_STAGE_MEANING = "stage, each below the one that asks it; ! is waited for most, * limits most"
-_WAITED_MEANING = "share of the waiting for the pipeline in which this stage is waited for"
-_WAITS_INPUT = "share of the step with the change that waits for input"
+_STAGE_MEANING = "stage, below its consumer; ! blocking stage, * limiting stage"
+_WAITED_MEANING = "share of the waiting for the pipeline that is spent on this stage"
+_WAITS_INPUT = "share of the step spent waiting for input, with the change"
 _HOST = Column("host", "Host", str, "", "name of the trace file", level="data")
 _PIPELINE = Column("pipeline", "Pipeline", str, "", "kind and number of the pipeline on its host", level="data")
-_PATH = Column("path", "Path", str, "", "names of the stage and of all that ask it", level="data")
+_PATH = Column("path", "Path", str, "", "names of the stage and all its consumers", level="data")
 _STAGE_COLUMNS = (
     _HOST,
     _PIPELINE,
@@ -134,25 +134,25 @@ _STAGE_COLUMNS = (
     Column("name", "Name", str, "", "stage without marks", level="data"),
     Column("depth", "Depth", int, "count", "level in the tree, from 0", level="data"),
     _PATH,
-    Column("dataset", "Dataset", str, "", "TensorFlow's name, of the outermost stage and of prefetches", level="data"),
-    Column("calls", "Calls", int, "count", "times that it was asked for an element"),
+    Column("dataset", "Dataset", str, "", "TensorFlow's name (only the outermost stage and prefetches)", level="data"),
+    Column("calls", "Calls", int, "count", "number of calls for an element"),
     Column("mean_ms", "Mean", float, "ms", "average time of a call"),
-    Column("p95_ms", "p95", float, "ms", "95 % of the calls take less"),
-    Column("total_ms", "Total", float, "ms", "time of all calls, with those inside", level="data"),
-    Column("work_ms", "Work", float, "ms", "own work on all threads, in the whole capture", level="data"),
-    Column("element_ms", "Self", float, "ms", "own work for one element of the pipeline, on all threads"),
-    Column("busy_percent", "Busy", float, "%", "share of the capture in which it or its function runs; no waiting"),
+    Column("p95_ms", "p95", float, "ms", "95% of the calls take less"),
+    Column("total_ms", "Total", float, "ms", "time of all calls, including nested ones", level="data"),
+    Column("work_ms", "Work", float, "ms", "own work in the whole capture, summed over threads", level="data"),
+    Column("element_ms", "Self", float, "ms", "own work per pipeline element, summed over threads"),
+    Column("busy_percent", "Busy", float, "%", "share of the capture in which it or its function runs, not waiting"),
     Column("waited_percent", "Waited", float, "%", _WAITED_MEANING),
-    Column("is_blocking", "Blocks", bool, "", "whether it is waited for most", level="data"),
-    Column("is_limiting", "Limits", bool, "", "whether it limits how fast elements can come", level="data"),
-    Column("parallelism", "Par.", int, "count", "calls of its function, or inputs, at the same time"),
+    Column("is_blocking", "Blocks", bool, "", "whether it is the blocking stage", level="data"),
+    Column("is_limiting", "Limits", bool, "", "whether it is the limiting stage", level="data"),
+    Column("parallelism", "Par.", int, "count", "concurrent calls of its function, or concurrent inputs"),
     Column("autotuned", "Autotuned", bool, "", "whether TensorFlow chooses the parallelism", level="data"),
-    Column("deterministic", "Deterministic", bool, "", "whether it keeps the order", level="data"),
-    Column("buffer", "Buffer", str, "", "elements in its buffer when asked, on average / most"),
-    Column("buffered", "Buffered", float, "count", "elements in its buffer when asked, on average", level="data"),
-    Column("buffer_limit", "Buffer limit", int, "count", "most elements that its buffer holds", level="data"),
-    Column("batch_size", "Batch size", int, "count", "elements that it makes one of", level="data"),
-    Column("cycle_length", "Cycle length", int, "count", "inputs that it reads in turn", level="data"),
+    Column("deterministic", "Deterministic", bool, "", "whether it keeps the order of elements", level="data"),
+    Column("buffer", "Buffer", str, "", "elements in its buffer at a call, mean / maximum"),
+    Column("buffered", "Buffered", float, "count", "elements in its buffer at a call, mean", level="data"),
+    Column("buffer_limit", "Buffer limit", int, "count", "maximum number of elements in its buffer", level="data"),
+    Column("batch_size", "Batch size", int, "count", "input elements per output element", level="data"),
+    Column("cycle_length", "Cycle length", int, "count", "inputs that it interleaves", level="data"),
 )
 _FUNCTION_COLUMNS = (
     _HOST,
@@ -161,31 +161,31 @@ _FUNCTION_COLUMNS = (
     _PATH,
     Column("runs", "Runs", int, "count", "runs of the function"),
     Column("run_ms", "Mean", float, "ms", "work of one run"),
-    Column("python", "Python", str, "", "py_function, numpy_function or from_generator: holds the interpreter lock"),
-    Column("ops", "Ops with the most time", str, "", "op types inside, with their share of the function"),
+    Column("python", "Python", str, "", "py_function, numpy_function or from_generator: holds the GIL"),
+    Column("ops", "Ops with the most time", str, "", "op types inside, with their share of the function time"),
 )
 _PIPELINE_COLUMNS = (
     _HOST,
-    Column("pipeline", "Pipeline", str, "", "Host: makes elements; Device: hands them to a device"),
+    Column("pipeline", "Pipeline", str, "", "Host: produces elements; Device: transfers them to a device"),
     Column("stages", "Stages", int, "count", "stages"),
-    Column("calls", "Calls", int, "count", "elements that it was asked for"),
+    Column("calls", "Calls", int, "count", "number of calls for an element"),
     Column("mean_ms", "Mean", float, "ms", "average time of a call of the outermost stage"),
-    Column("p95_ms", "p95", float, "ms", "95 % of these calls take less"),
+    Column("p95_ms", "p95", float, "ms", "95% of these calls take less"),
     Column("max_ms", "Max", float, "ms", "the longest call", level="data"),
     Column("slow_calls", "Slow", int, "count", "calls longer than 50 us"),
-    Column("waited_ms", "Waited", float, "ms", "wall time in which anyone waited for it"),
-    Column("blocking", "Waited for", str, "", "stage that is waited for most"),
-    Column("limiting", "Limits", str, "", "stage that limits how fast elements can come"),
+    Column("waited_ms", "Waited", float, "ms", "wall time in which a consumer waited for it"),
+    Column("blocking", "Waited for", str, "", "blocking stage"),
+    Column("limiting", "Limits", str, "", "limiting stage"),
 )
 _WHAT_IF_COLUMNS = (
     Column("change", "Change", str, "", "kind of change", level="data"),
     Column("stage", "Stage", str, "", "stage that changes", level="data"),
     Column("what", "Change", str, "", "what to change"),
-    Column("low_ms", "Step at best", float, "ms", "step time with the change, at best"),
-    Column("high_ms", "Step at worst", float, "ms", "step time with the change, at worst"),
+    Column("low_ms", "Step at best", float, "ms", "lowest estimated step time with the change"),
+    Column("high_ms", "Step at worst", float, "ms", "highest estimated step time with the change"),
     Column("low_input_percent", "Input at best", float, "%", f"{_WAITS_INPUT}, at best", level="data"),
     Column("high_input_percent", "Input at worst", float, "%", f"{_WAITS_INPUT}, at worst", level="data"),
-    Column("assumption", "If", str, "", "what the estimate rests on"),
+    Column("assumption", "If", str, "", "assumption of the estimate"),
 )
 
 _CODE_COLUMNS = (
@@ -210,7 +210,7 @@ STAGES = TableSpec(
 FUNCTIONS = TableSpec(
     name="tfdata_functions",
     title="Your functions, inside the stages",
-    row="users' functions inside the stages",
+    row="user functions inside the stages",
     details="One row per stage that runs a function of the program.",
     columns=_FUNCTION_COLUMNS,
     data=_functions,
@@ -220,7 +220,7 @@ PIPELINES = TableSpec(
     name="tfdata_pipelines",
     title="Pipelines",
     row="tf.data pipelines",
-    details="One row per pipeline, if there are several.",
+    details="One row per pipeline. Only with several pipelines.",
     columns=_PIPELINE_COLUMNS,
     data=_pipelines,
     name_key="pipeline",
@@ -228,11 +228,11 @@ PIPELINES = TableSpec(
 )
 WHAT_IF = TableSpec(
     name="what_if",
-    title="What a change would gain",
-    row="what a change of the input pipeline would gain",
+    title="Estimated gain of changes",
+    row="estimated gain of each pipeline change",
     details=(
-        "The first row is the floor: no input work at all. Then one row per change of the pipeline that may make steps "
-        "faster, the most promising first."
+        "The first row is the lower bound: no input work. Then one row per pipeline change that may make steps "
+        "faster, the largest gain first."
     ),
     columns=_WHAT_IF_COLUMNS,
     data=_what_if,
@@ -245,9 +245,9 @@ CODE = TableSpec(
     title="The pipeline as code, and each change",
     row="the input pipeline as code, and its changes",
     details=(
-        "The first row is the pipeline as it is: its stages in the order of the program, without what TensorFlow adds. "
-        "Then one row per action of which the code is known. [What a change may do](tfdata.md#what-is-offered) has the "
-        "rules."
+        "The first row is the current pipeline: its stages in program order, without stages that TensorFlow adds. "
+        "Then one row per action with known code. [The rules for changes](tfdata.md#what-is-offered) are in the "
+        "guide."
     ),
     columns=_CODE_COLUMNS,
     data=_code,

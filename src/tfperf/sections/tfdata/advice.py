@@ -55,7 +55,7 @@ class PipelineAction(Struct, frozen=True, kw_only=True):
         """Return the estimate as a sentence; empty without one."""
         if self.low_ms is None or self.high_ms is None:
             return ""
-        return f"Estimated step time then: {format_ms(self.low_ms)} to {format_ms(self.high_ms)} ms."
+        return f"Estimated step time with the change: {format_ms(self.low_ms)} to {format_ms(self.high_ms)} ms."
 
 
 def actions_of(tfdata: TfData) -> tuple[PipelineAction, ...]:
@@ -136,7 +136,7 @@ def _action(pipeline: Pipeline, index: int | None, rule: StageRule, estimate: Es
     if stage is not None and not why.endswith("."):
         own_ps, held_ps = stage.element_ps, stage.element_held_ps or 0.0
         takes = f"takes {format_ms((held_ps if own_ps is None else own_ps) / PS_PER_MS)} ms"
-        why = f"{stage.name} {takes} for an element of the pipeline, {why}."
+        why = f"{stage.name} {takes} per pipeline element: {why}."
     return PipelineAction(
         code=rule.code,
         stage=stage.name if stage is not None else "",
@@ -233,12 +233,12 @@ def blamed_stage(tfdata: TfData) -> Blame | None:
 _REASONS: dict[Reason, str] = {
     "work": "",
     "host_pipeline": (
-        ", which asks the pipeline on the host for each batch that the device is given: that pipeline, or the way from "
-        "it to the device, is slow, and the trace holds no call of its stages"
+        ", which pulls each batch of the device from the host pipeline: that pipeline, or the transfer from it to "
+        "the device, is slow, and the profile has no calls of its stages"
     ),
-    "to_device": ", which asks the pipeline on the host, whose stages hardly work then: the way to the device is slow",
+    "to_device": ", which pulls from the host pipeline while its stages are mostly idle: the transfer is slow",
     "workers": ", which waits for the workers of the data service",
-    "hand_over": ", while no stage works: threads wait for a core, or for each other",
+    "hand_over": ", with no stage running: threads wait for a core, or for each other",
 }
 
 
@@ -278,9 +278,9 @@ _CHANGES = {
     "parallel_map": "parallel calls in {}",
     "parallel_read": "interleave() several {}",
     "cache": "cache() after {}",
-    "warm_cache": "{} once it is full",
+    "warm_cache": "{} once filled",
     "vectorize": "batch() before {}",
-    "free_input": "input for free (the floor)",
+    "free_input": "no input work (lower bound)",
 }
 _GUIDE = "https://www.tensorflow.org/guide/data_performance"
 _ANALYSIS = "https://www.tensorflow.org/guide/data_performance_analysis"
@@ -316,67 +316,67 @@ class StageRule(Struct, frozen=True, kw_only=True):
 
 _SEQUENTIAL_MAP = StageRule(
     code="parallel_map",
-    why="one call after the other",
+    why="calls run one at a time",
     action=(
-        "map({f}, num_parallel_calls=tf.data.AUTOTUNE), with deterministic=False where order does not matter; it does "
-        "not help once all cores are busy, or if {f} keeps a state that forces an order"
+        "map({f}, num_parallel_calls=tf.data.AUTOTUNE), with deterministic=False if order does not matter; no gain "
+        "once all cores are busy, or if {f} is stateful"
     ),
     url=f"{_GUIDE}#parallelizing_data_transformation",
 )
 _PARALLEL_PYTHON = StageRule(
     code="parallel_map",
-    why="one call of a {python} after the other",
+    why="calls of a {python} run one at a time",
     action=(
-        "map({f}, num_parallel_calls=tf.data.AUTOTUNE); calls run in parallel as far as {f} waits (network, disk) or "
-        "releases Python's interpreter lock, as long calls of NumPy do, and all else runs one call at a time"
+        "map({f}, num_parallel_calls=tf.data.AUTOTUNE); calls overlap only while {f} waits (network, disk) or "
+        "releases the GIL (long NumPy calls), and otherwise run one at a time"
     ),
     url=f"{_GUIDE}#parallelizing_data_transformation",
 )
 _PYTHON = StageRule(
     code="python_function",
-    why="in a {python}, which holds Python's interpreter lock: parallel calls take turns",
+    why="a {python} holds the GIL, so parallel calls take turns",
     action=(
-        "write {f} with TensorFlow ops (tf.io, tf.image, tf.strings); or do what is not random once, offline, and "
-        "store the result"
+        "write {f} with TensorFlow ops (tf.io, tf.image, tf.strings); or do the deterministic part once, offline, "
+        "and store the result"
     ),
     url="https://www.tensorflow.org/api_docs/python/tf/py_function",
 )
 _READ_FILES = StageRule(
     code="parallel_read",
-    why="reading and unpacking in one thread",
+    why="one thread reads and unpacks",
     action=(
         "read several files at once: files.interleave({code}, num_parallel_calls=tf.data.AUTOTUNE), with "
-        "deterministic=False where order does not matter; files is tf.data.Dataset.list_files(PATTERN): it needs "
-        "several files (split one large file) and mixes their elements; it does not help where disk or network is the "
-        "limit: then move the data closer"
+        "deterministic=False if order does not matter; files is tf.data.Dataset.list_files(PATTERN): requires "
+        "several files (split one large file) and mixes their elements; no gain if disk or network is the "
+        "bottleneck: then move the data closer"
     ),
     url=f"{_GUIDE}#parallelizing_data_extraction",
 )
 _SEVERAL_GENERATORS = StageRule(
     code="parallel_read",
-    why="one generator, one element at a time",
+    why="one generator yields one element at a time",
     action=(
         "run several generators: tf.data.Dataset.range(4).interleave(lambda i: tf.data.Dataset.from_generator(g, "
-        "args=(i,), ...), num_parallel_calls=4); each must yield a part of the elements of its own; it helps as far "
-        "as they wait (network, disk), because Python runs one thread at a time"
+        "args=(i,), ...), num_parallel_calls=4); each must yield a different part of the elements; the gain "
+        "depends on how much they wait (network, disk), because Python runs one thread at a time"
     ),
     url=f"{_GUIDE}#parallelizing_data_extraction",
 )
 _INTERLEAVE = StageRule(
     code="interleave",
-    why="{together} inputs at a time",
-    action="raise cycle_length, split large files{unordered}; it does not help if disk or network limits",
+    why="it reads {together} inputs at a time",
+    action="raise cycle_length, split large files{unordered}; no gain if disk or network is the bottleneck",
     url=f"{_GUIDE}#parallelizing_data_extraction",
 )
 _COPYING = StageRule(
     code="copying",
-    why="copying elements",
+    why="it copies elements",
     action="use smaller types (uint8) and no padding; for tiny elements batch earlier, and map() on batches",
 )
 _RULES = {
     "Generator": StageRule(
         code="generator",
-        why="in Python, one element at a time: it holds the interpreter lock",
+        why="Python yields one element at a time and holds the GIL",
         action=(
             "let the generator yield file names or ids and do the work with TensorFlow ops in map(..., "
             "num_parallel_calls=tf.data.AUTOTUNE), or write TFRecord files once"
@@ -385,132 +385,130 @@ _RULES = {
     ),
     "DataService": StageRule(
         code="data_service",
-        why="waiting for the workers of the data service",
-        action="profile the workers (tfperf capture --worker HOST:PORT), or add some; a slow network looks the same",
+        why="it waits for the workers of the data service",
+        action="profile the workers (tfperf capture --worker HOST:PORT), or add workers; a slow network looks the same",
         url="https://www.tensorflow.org/api_docs/python/tf/data/experimental/service",
     ),
     "TFRecord|TextLine|FixedLengthRecord|SSTable|RecordIO|LMDB|ArrayRecord|Spanner|.*Remote": _READ_FILES,
     "FromTensor|TensorSlice|Range": StageRule(
         code="memory_source",
-        why="handing out what is in memory",
+        why="it yields elements from memory",
         action=(
-            "batch before anything else but shuffle(): from_tensor_slices(x).shuffle(m).batch(n); arrays used whole "
-            "need no tf.data"
+            "batch first, directly after shuffle(): from_tensor_slices(x).shuffle(m).batch(n); arrays used as a "
+            "whole do not need tf.data"
         ),
     ),
     "Map|ParallelMap|ParseExample": StageRule(
         code="heavy_map",
-        why="{together} calls at a time: its function itself is the work",
+        why="{together} calls run at the same time; the time is in the function",
         action=(
-            "do less for each element: decode to the size that is needed (decode_and_crop_jpeg, ratio=), stay in "
-            "uint8, move arithmetic to the device; or do what is not random once, and store the result"
+            "do less work per element: decode to the required size (decode_and_crop_jpeg, ratio=), stay in uint8, "
+            "move arithmetic to the device; or do the deterministic part once, and store the result"
         ),
     ),
     "ParallelInterleave|LegacyParallelInterleave": _INTERLEAVE,
     "Interleave|FlatMap": StageRule(
         code="sequential_interleave",
-        why="one input after the other",
+        why="it reads one input at a time",
         action=(
-            "interleave(f, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE) instead of {code}, if the order of "
-            "elements may change; with deterministic=False it waits for no single input"
+            "interleave(f, cycle_length=16, num_parallel_calls=tf.data.AUTOTUNE) instead of {code}, if the order "
+            "of elements may change; with deterministic=False, no single slow input blocks it"
         ),
         url=f"{_GUIDE}#parallelizing_data_extraction",
     ),
     "Filter|Unbatch|Rebatch": StageRule(
         code="serial_transformation",
-        why="in one thread; {code} has no parallel form",
+        why="it runs in one thread, and {code} has no parallel version",
         action=(
-            "run copies of the pipeline side by side, tf.data.Dataset.range(4).interleave(lambda i: make(shard=i), "
-            "num_parallel_calls=tf.data.AUTOTUNE); the order of elements changes; or do what is not random once, "
-            "offline"
+            "run copies of the pipeline in parallel, tf.data.Dataset.range(4).interleave(lambda i: make(shard=i), "
+            "num_parallel_calls=tf.data.AUTOTUNE); the order of elements changes; or do the deterministic part "
+            "once, offline"
         ),
         url=f"{_GUIDE}#parallelizing_data_extraction",
     ),
     "ParallelBatch": _COPYING,
     ".*Batch": StageRule(
         code="serial_transformation",
-        why="copying elements in one thread",
+        why="one thread copies elements",
         action=f"batch(n, num_parallel_calls=tf.data.AUTOTUNE); {_COPYING.action}",
         url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#batch",
     ),
     ".*Shuffle": StageRule(
         code="shuffle",
-        why="filling its buffer, or copying",
+        why="it fills its buffer, or copies elements",
         action=(
-            "shuffle file names or ids, not decoded elements; a smaller buffer shuffles less; it fills first: profile "
-            "later"
+            "shuffle file names or ids, not decoded elements; a smaller buffer shuffles less; the buffer fills "
+            "first, so profile later"
         ),
         url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#shuffle",
     ),
     ".*Cache": StageRule(
         code="cache_cold",
-        why="still writing or reading what it keeps",
-        action="profile after the first epoch; for cache(FILE) put the file on a local disk, or keep it in memory",
+        why="it is still writing or reading its elements",
+        action="profile after the first epoch; for cache(FILE), put the file on a local disk, or cache in memory",
         url=f"{_GUIDE}#caching",
     ),
 }
 PREFETCH = StageRule(
     code="prefetch",
-    why="Nothing decouples the pipeline from the step: {code} works in the step's thread, so they take turns.",
-    action=(
-        "end the pipeline with .prefetch(tf.data.AUTOTUNE); it gains less where the pipeline takes longer than the step"
-    ),
+    why="The pipeline does not overlap the step: {code} runs in the step's thread, so they take turns.",
+    action=("end the pipeline with .prefetch(tf.data.AUTOTUNE); gains less if the pipeline takes longer than the step"),
     url=f"{_GUIDE}#prefetching",
 )
 CACHE = StageRule(
     code="cache",
-    why="What {part} makes could be kept instead of made again in every epoch.",
+    why="The output of {part} is recomputed in every epoch and could be cached.",
     action=(
-        "{changed}, from the second epoch on{if_same}; all elements of an epoch{size} must fit into memory "
-        "(cache(FILE): on a disk); what is random (shuffle, augmentation) belongs after the cache, and files stay in "
-        "the order of the first epoch"
+        "{changed}, from the second epoch on{if_same}; all elements of an epoch{size} must fit in memory "
+        "(cache(FILE): on a disk); keep random steps (shuffle, augmentation) after the cache; files stay in the "
+        "order of the first epoch"
     ),
     url=f"{_GUIDE}#caching",
 )
 WARM_CACHE = StageRule(
     code="warm_cache",
-    why="{code} is not full yet, as in a first epoch.",
+    why="{code} is not yet filled, as in a first epoch.",
     action=(
-        "profile from the second epoch on, when {code} is full: tfperf run --steps A..B; if it never gets full, epochs "
-        "do not read its input to the end: take() belongs before it, and repeat() after it"
+        "profile from the second epoch on, once {code} is filled: tfperf run --steps A..B; if it never fills, "
+        "epochs do not read its input to the end: put take() before it, and repeat() after it"
     ),
     url=f"{_GUIDE}#caching",
 )
 SPLIT_TO_CACHE = StageRule(
     code="split_to_cache",
-    why="{name} has random ops in its function: a cache after it would repeat their results in every epoch.",
+    why="The function of {name} has random ops, and a cache after it would repeat their results in every epoch.",
     action=(
-        "{changed}, {f}2 the random part of {f}, from the second epoch on; {f}1 is the part that gives the same result "
-        "each time; all elements of an epoch must fit into memory (cache(FILE): on a disk)"
+        "{changed}, {f}2 the random part of {f}, from the second epoch on; {f}1 is the deterministic part; all "
+        "elements of an epoch must fit in memory (cache(FILE): on a disk)"
     ),
     url=f"{_GUIDE}#caching",
 )
 VECTORIZE = StageRule(
     code="vectorize",
-    why="{name} runs its function {runs} times, for single elements: much of it is overhead.",
+    why="{name} runs its function {runs} times, on single elements, so much of its time is overhead.",
     action=(
-        "let {f} work on batches: {changed}; elements must have the same shape, and a random number must be drawn for "
-        "each element, not for the batch"
+        "run {f} on batches: {changed}; elements must have the same shape, and random numbers must be drawn per "
+        "element, not per batch"
     ),
     url=f"{_GUIDE}#vectorizing_mapping",
 )
 LESS_WORK = StageRule(
     code="less_work",
-    why="The threads of the pipeline use the cores that the step needs.",
+    why="Pipeline threads compete with the step for cores.",
     action=(
-        "do less work for each element (decode to the size that is needed, stay in uint8); or do what is not random "
-        "once and store the result, or make batches on other machines with tf.data.experimental.service"
+        "do less work per element (decode to the required size, stay in uint8); or do the deterministic part once "
+        "and store the result, or make batches on other machines with tf.data.experimental.service"
     ),
     url="https://www.tensorflow.org/guide/data_performance_analysis",
 )
 FULL_CPU = StageRule(
     code="host_cpu_full",
-    why="While steps wait, the {cores} cores of the host compute: more threads gain nothing.",
+    why="While steps wait, all {cores} cores of the host are busy, so more threads cannot help.",
     action=(
-        "do less work for each element, move work to the device, or spread it over other machines with "
-        "tf.data.experimental.service; that pays off where those are cheaper than a waiting accelerator; with an "
-        "older TensorFlow set options.threading.max_intra_op_parallelism = 1, so that parallel calls do not split "
-        "their ops too"
+        "do less work per element, move work to the device, or spread it over other machines with "
+        "tf.data.experimental.service; that pays off if they cost less than a waiting accelerator; with an older "
+        "TensorFlow, set options.threading.max_intra_op_parallelism = 1, so that parallel calls do not also split "
+        "their ops"
     ),
     url="https://www.tensorflow.org/api_docs/python/tf/data/experimental/service",
 )
@@ -518,10 +516,10 @@ FULL_CPU = StageRule(
 
 REFILL = StageRule(
     code="shuffle",
-    why="whose buffer is filled before the first batch of each epoch",
+    why="its buffer is filled before the first batch of each epoch",
     action=(
-        "use a smaller shuffle buffer, or shuffle file names or ids, not decoded elements; a smaller buffer shuffles "
-        "less; longer epochs, ds.repeat().shuffle(n) with fit(steps_per_epoch=N), fill it less often"
+        "use a smaller shuffle buffer, or shuffle file names or ids, not decoded elements; a smaller buffer "
+        "shuffles less; with longer epochs, ds.repeat().shuffle(n) and fit(steps_per_epoch=N), it fills less often"
     ),
     url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#shuffle",
 )
@@ -529,17 +527,17 @@ KERAS_ARRAYS = StageRule(
     code="memory_source",
     why="Keras makes these batches from arrays in memory.",
     action=(
-        "use smaller types (float32 or uint8, not float64) and larger batches; or give fit() a tf.data.Dataset that "
-        "batches first: from_tensor_slices((x, y)).shuffle(n).batch(m).prefetch(tf.data.AUTOTUNE)"
+        "use smaller types (float32 or uint8, not float64) and larger batches; or pass fit() a tf.data.Dataset "
+        "that batches first: from_tensor_slices((x, y)).shuffle(n).batch(m).prefetch(tf.data.AUTOTUNE)"
     ),
     url="https://www.tensorflow.org/guide/data",
 )
 _BARE_GENERATOR = StageRule(
     code="generator",
-    why="in Python, one batch at a time: it holds the interpreter lock",
+    why="Python makes one batch at a time and holds the GIL",
     action=(
-        "a keras.utils.PyDataset: workers=4, max_queue_size=20, and use_multiprocessing=True if it computes in Python; "
-        "a generator of your own: yield file names or ids, and do the work with TensorFlow ops in map(..., "
+        "for a keras.utils.PyDataset: workers=4, max_queue_size=20, and use_multiprocessing=True if it computes in "
+        "Python; for your own generator: yield file names or ids, and do the work with TensorFlow ops in map(..., "
         "num_parallel_calls=tf.data.AUTOTUNE), or write TFRecord files once"
     ),
     url="https://keras.io/api/utils/python_utils/#pydataset-class",
@@ -566,7 +564,7 @@ def words(pipeline: Pipeline, index: int | None, change: str = "") -> dict[str, 
         "code": in_code(stage.name),
         "python": stage.python,
         "together": str(pipeline.workers(index)),
-        "unordered": ", pass deterministic=False where order does not matter" * keeps_order,
+        "unordered": ", pass deterministic=False if order does not matter" * keeps_order,
         "runs": f"{stage.runs:,}",
         "cores": str(pipeline.cores),
     }

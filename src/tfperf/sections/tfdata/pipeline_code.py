@@ -347,4 +347,4 @@ def if_same(pipeline: Pipeline, changed: Changed) -> str:
         return f", if {' and '.join(functions)} {verb} the same result each time"
     source = before[0].stage
     names = {pipeline.stages[each].name for each in (source, *pipeline.below(source))} if source >= 0 else set()
-    return ", if g ends and yields the same each time" if "Generator" in names else ""
+    return ", if g ends and yields the same elements each time" if "Generator" in names else ""

@@ -19,22 +19,20 @@ from tfperf.sections.tfdata.whatif import NoOutlook, Outlook
 
 _SLOW_US = SLOW_CALL_PS // 1_000_000
 _NO_TFDATA = (
-    "The trace holds no event of tf.data. Either the job does not use it, or the profile was taken with a host tracer "
-    "level below 2."
+    "The profile has no tf.data events: the job does not use tf.data, or it was profiled with a host tracer level "
+    "below 2."
 )
 _DEVICE_ONLY = (
-    "The trace holds only the part of the pipeline that hands batches to devices; what makes them runs on another "
-    "host, or was not called during the capture."
+    "The profile has only the part of the pipeline that transfers batches to devices; the part that makes them "
+    "runs on another host, or was not called during the capture."
 )
-_CUT = (
-    "How long anyone waits is unknown: no call of the outermost stage lies wholly in the capture. Capture more steps."
-)
-_RANGE = "Each change is estimated alone, as a range: work that should overlap does so only in part."
-_MARKS = "! is waited for most, * limits the pipeline most."
+_CUT = "The waiting time is unknown: the capture has no complete call of the outermost stage. Capture more steps."
+_RANGE = "Each change is estimated on its own, as a range, because overlap is never perfect."
+_MARKS = "! blocking stage (waited for most), * limiting stage (caps the throughput)."
 _HOW_TO_READ = (
-    "Self is a stage's own work for one element of the pipeline, added up over threads; busy is the share of the "
-    "capture in which it or its function runs, without any waiting; waited is the share of the time that the step "
-    "waits in which this stage is what it waits for. - is unknown."
+    "Self is the work of a stage per pipeline element, summed over threads; busy is the share of the capture in "
+    "which it or its function runs, without waiting; waited is the share of the waiting time of steps that is "
+    "spent on this stage. - is unknown."
 )
 
 
@@ -45,7 +43,7 @@ def build(results: Results) -> Section:
     of, now = of_steps(results["overview"].kind, host), ""
     if tfdata.outlook is not None:
         step, _, share = _waiting(tfdata.outlook, of)
-        now = f"A step takes {step} now{_on(host)}, {share} of it waiting for tf.data. {_RANGE}"
+        now = f"A step takes {step} now{_on(host)}, {share} of it waiting for input. {_RANGE}"
     tables = present(
         _of_first_host(STAGES, results, bar_key="waited_percent", note=_MARKS),
         _of_first_host(FUNCTIONS, results, level="full"),
@@ -79,7 +77,7 @@ def _of_first_host(spec: TableSpec, results: Results, **attributes: Any) -> Tabl
     if table is None or len(hosts) < 2:
         return table
     rows = tuple(row for row, host in enumerate(table.data["host"]) if host == hosts[0])
-    note = f"Text and Markdown show {hosts[0]}, one of {len(hosts)} hosts; JSON, CSV and HTML show all."
+    note = f"Text and Markdown show only {hosts[0]}, one of {len(hosts)} hosts; JSON, CSV and HTML show all hosts."
     return replace(
         table, rows_for_people=rows, note=f"{table.note} {note}".strip(), level=table.level if rows else "data"
     )
@@ -88,35 +86,35 @@ def _of_first_host(spec: TableSpec, results: Results, **attributes: Any) -> Tabl
 def _notes(tfdata: TfData, main: Pipeline) -> tuple[str, ...]:
     outlook, notes = tfdata.outlook, [_HOW_TO_READ]
     if outlook is not None and not outlook.is_costly:
-        notes.append("Since steps hardly wait for the pipeline, making it faster would hardly make them faster.")
+        notes.append("Steps hardly wait for the pipeline, so a faster pipeline would hardly make them faster.")
     elif outlook is not None and not outlook.gains:
-        notes.append("None of the changes that tfperf can estimate promises a faster step.")
+        notes.append("No change that tfperf can estimate promises a faster step.")
     if main.unattributed_ps * 20 > main.waited_ps:
         share = format_percent(100.0 * main.unattributed_ps / main.waited_ps)
         notes.append(
-            f"{share}% of the waiting has no stage: iterators are made, or what is under way outlasts the capture."
+            f"{share}% of the waiting has no stage: iterators are created, or running calls end after the capture."
         )
     if any(pipeline.is_cut for pipeline in tfdata.pipelines):
-        notes.append("Stages without calls are known from their inputs only: their own calls outlast the capture.")
+        notes.append("Stages without calls are known only from their inputs: their own calls end after the capture.")
     return tuple(notes)
 
 
 def _unknown(main: Pipeline, lacks: NoOutlook) -> Finding:
     text = (
-        f"{main.slow_calls} of {main.calls} calls of the pipeline take longer than {_SLOW_US} us (mean "
+        f"{main.slow_calls} of {main.calls} pipeline calls take longer than {_SLOW_US} us (mean "
         f"{format_ms(main.mean_ps / PS_PER_MS)} ms). "
     )
     if not lacks.steps:
-        unknown = "Whether steps wait for it is unknown: no step counts in this trace."
+        unknown = "Whether steps wait for it is unknown: the profile has no averaged steps."
         return Finding("tfdata_no_steps", "hint", f"{text}{unknown}")
-    steps = "the averaged step" if lacks.steps == 1 else f"any of the {lacks.steps} averaged steps"
+    steps = "the averaged step" if lacks.steps == 1 else f"the {lacks.steps} averaged steps"
     between = main.calls - lacks.calls_before - lacks.calls_behind
     where = {"before": lacks.calls_before, "between": between, "after": lacks.calls_behind}
     places = ", ".join(f"{count} {place}" for place, count in where.items() if count)
     return Finding(
         "tfdata_no_calls",
         "info",
-        f"{text}Whether other steps wait for it is unknown: no call of it starts in {steps} ({places}).",
+        f"{text}Whether other steps wait for it is unknown: its calls start outside {steps} ({places}).",
     )
 
 
@@ -135,20 +133,20 @@ def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None, *, host: str, 
         least_ms, most_ms = outlook.slowed_ms or (None, None)
         low, high = Quantity("slowed, at least", least_ms, "ms", of), Quantity("slowed", most_ms, "ms", of)
         text = (
-            f"The pipeline is fast enough: {waits}. But its threads add {low} to {high} to the step's own work: "
-            f"{outlook.threads:.1f} of them compete with it for {counted(outlook.cores, 'core')}."
+            f"The pipeline is fast enough: {waits}. But its threads add {low} to {high} to the work of the step: "
+            f"{outlook.threads:.1f} threads compete with the step for {counted(outlook.cores, 'core')}."
         )
         return Finding("tfdata_slows", "hint", text, quantities=(*quantities, low, high))
     if outlook.keeps_up:
         return Finding("tfdata_fast_enough", "info", f"The pipeline is fast enough: {waits}.", quantities=quantities)
     limiting = stage_name(main, main.limiting)
     if blame is not None and blame.reason != "work":
-        stages = f"They wait for {blame.stage}{blame.why}."
+        stages = f"The blocking stage is {blame.stage}{blame.why}."
     elif blame is not None and blame.stage == limiting:
-        stages = f"{limiting} is what they wait for, and what limits the pipeline."
+        stages = f"{limiting} is both the blocking and the limiting stage."
     else:
-        waited = [f"{blame.stage} is what they wait for"] if blame else []
-        limits = [f"{limiting} limits how fast elements can come"] if limiting else []
+        waited = [f"{blame.stage} is the blocking stage"] if blame else []
+        limits = [f"{limiting} is the limiting stage"] if limiting else []
         stages = "; ".join((*waited, *limits)) + "." * bool(waited or limits)
     text = f"The pipeline is too slow: {waits}. {stages}"
     severity: Severity = "problem" if outlook.input_percent >= INPUT_LIMITS[1] else "hint"
@@ -186,22 +184,22 @@ def _checklist(main: Pipeline, outlook: Outlook | None, blame: Blame | None) -> 
     times = f"mean {format_ms(main.mean_ps / PS_PER_MS)}, p95 {format_ms(main.p95_ps / PS_PER_MS)} ms"
     calls = f"{main.slow_calls} of {main.calls} calls take longer than {_SLOW_US} us; {times}"
     keeps_up = None if outlook is None else outlook.keeps_up
-    stage, blocking, quantities = None, "no call takes long", list[Quantity]()
+    stage, blocking, quantities = None, "no slow calls", list[Quantity]()
     if blame is not None:
         share = Quantity("blamed", 100.0 * blame.share, of=blame.pipeline)
         stage, quantities = blame.stage, [share]
-        blocking = f"{share} of the time that anyone waits for the pipeline"
-    threads = f"{main.work_ps / main.span_ps if main.span_ps else 0.0:.1f} threads work at a time"
-    pool = f"; its own pool has {main.pool_threads}" if main.pool_threads else ""
+        blocking = f"{share} of the time spent waiting for the pipeline"
+    threads = f"{main.work_ps / main.span_ps if main.span_ps else 0.0:.1f} threads work at the same time"
+    pool = f"; its thread pool has {main.pool_threads} threads" if main.pool_threads else ""
     busy_percent = None if main.busy_share is None else min(100.0 * main.busy_share, 100.0)
     known = f"by the pipeline: {threads} on {main.cores} cores{pool}"
     threads = f"{threads}; cores unknown{pool}" if busy_percent is None else known
     return (
-        Fact("tfdata_fast", "1 Delivers fast enough", keeps_up, "", calls),
+        Fact("tfdata_fast", "1 Fast enough", keeps_up, "", calls),
         Fact("tfdata_prefetch", "2 Prefetch at the end", main.final_prefetch is not None, "", _prefetch(main)),
         Fact("tfdata_cpu", "3 Host CPU busy", busy_percent, "%", threads),
-        Fact("tfdata_limit", "4 Stage that limits", stage_name(main, main.limiting), "", _limit(main)),
-        Fact("tfdata_blocks", "  Stage waited for", stage, "", blocking, quantities=tuple(quantities)),
+        Fact("tfdata_limit", "4 Limiting stage", stage_name(main, main.limiting), "", _limit(main)),
+        Fact("tfdata_blocks", "  Blocking stage", stage, "", blocking, quantities=tuple(quantities)),
     )
 
 
@@ -209,22 +207,22 @@ def _prefetch(main: Pipeline) -> str:
     if main.final_prefetch is None:
         return "the step and the pipeline take turns"
     if main.is_handed_on:
-        return "a thread of its own hands elements on to the devices"
+        return "a separate thread passes elements to the devices"
     stage = main.stages[main.final_prefetch]
     kind = "added by TensorFlow itself" if stage.dataset.startswith("inject/") else ""
     if stage.name != "Prefetch":
-        kind = f"{stage.name} works ahead in threads of its own"
+        kind = f"{stage.name} works ahead in its own threads"
     of_limit = f" of {stage.buffer_limit}" if stage.buffer_limit is not None else ""
     buffer = f"buffer{of_limit}" if of_limit else ""
     if stage.buffered is not None:
-        buffer = f"its buffer holds {stage.buffered:.1f}{of_limit} elements on average when asked"
+        buffer = f"its buffer has {stage.buffered:.1f}{of_limit} elements on average at a call"
     return ", ".join(text for text in (kind, buffer) if text)
 
 
 def _limit(main: Pipeline) -> str:
     segment = max(main.segments, key=lambda segment: segment.limit_ps, default=None)
     if segment is None or main.limiting is None:
-        return "no stage works long enough to tell"
+        return "no stage works long enough to find the limiting one"
     threads = f" by {segment.workers} threads" if segment.workers > 1 else ""
     places = {"consumer": "in the step's own thread", "producer": "in one thread", "function": "in your function"}
     where = places[segment.kind] if segment.workers == 1 or segment.kind == "function" else "in parallel"

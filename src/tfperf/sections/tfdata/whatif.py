@@ -20,10 +20,10 @@ from tfperf.trace.tfdata import StageWork
 
 _ASSUMED_CORES = 8
 FREE_INPUT = "free_input"
-_FREE = "no input work at all: no waiting, and no threads of the pipeline that compete with the step"
+_FREE = "no input work: no waiting, and no pipeline threads that compete with the step"
 NOISE = 0.12
 """Share by which the time of equal work differs between moments."""
-_NOISE = f"; a step takes up to {100 * NOISE:.0f} % more or less at another moment"
+_NOISE = f"; step times vary by up to {100 * NOISE:.0f}% over time"
 _CONDITION = 0.05
 """Share of step time by which a conditional change must be better to be listed first."""
 _SLOWED_PERCENT = 12.0
@@ -187,7 +187,7 @@ def estimate_changes(
     # The number of cores only matters with competing threads.
     is_known = bool(cores) or has_device or not model.rivals.threads
     assumption = _FREE + f"; {model.cores} cores (assumed)" * (not is_known)
-    assumption += "; iterators are made as today" * (making_ms >= NOISE * step_ms)
+    assumption += "; iterators are created as now" * (making_ms >= NOISE * step_ms)
     unchanged = Change("", None, load, load, "")
     free = _estimate(Change(FREE_INPUT, None, load, load, assumption), (low_ms, high_ms), (0.0, 0.0), step_ms)
     estimates = []
@@ -328,7 +328,7 @@ def _caches(pipeline: Pipeline, load: Load, *, works_ms: list[float], least_ms: 
         if sum(spared_ms.values()) >= least_ms:
             kept = _without(pipeline, load, spared_ms)
             size = cache_size(pipeline, cached)
-            assumption = f"from the second epoch on; the elements{f' ({size})' * bool(size)} fit into memory"
+            assumption = f"from the second epoch on; the elements{f' ({size})' * bool(size)} fit in memory"
             yield Change("cache", pipeline.limiting, kept, kept, assumption)
     for index, stage in enumerate(pipeline.stages):
         # A cache fetches from its input until it holds the whole output.
@@ -338,7 +338,7 @@ def _caches(pipeline: Pipeline, load: Load, *, works_ms: list[float], least_ms: 
         spared_ms = {each: works_ms[each] for each in (index, *pipeline.below(index))}
         if sum(spared_ms.values()) >= least_ms:
             full = _without(pipeline, load, spared_ms)
-            assumption = "from the second epoch on; the first reads all of its input"
+            assumption = "from the second epoch on; the first epoch reads all of its input"
             yield Change("warm_cache", stage.parent, full, full, assumption)
 
 
@@ -398,22 +398,22 @@ def _in_parallel(
 
     side_by_side = spread((work_ms, cores))
     if stage.name.startswith(_SOURCES):
-        assumption = "several inputs; a gain as far as reading them, not the disk or network, takes the time"
+        assumption = "several inputs; the gain depends on how much of the time is reading them, not disk or network"
         return Change("parallel_read", index, side_by_side, load if stage.python else spread((work_ms, 1)), assumption)
     if not stage.python:
-        assumption = f"calls do not depend on each other; {cores} cores"
+        assumption = f"calls are independent; {cores} cores"
         return Change("parallel_map", index, side_by_side, side_by_side, assumption)
     # At best, the function only waits.
     side_by_side = replace(side_by_side, cpu_ms=max(load.cpu_ms - work_ms, 0.0))
     slowdown = 1.0 + computes * (LOCK_SLOWDOWN - 1.0)
     if computes < 1.0:
         waits = 100.0 * (1.0 - computes)
-        assumption = f"the function waits for {waits:.0f} % of its time or more, as the CPU time of the capture shows"
+        assumption = f"the function waits for at least {waits:.0f}% of its time (from the CPU time of the capture)"
         in_turn = spread((work_ms * computes, 1), (work_ms, cores))
         return Change("parallel_map", index, side_by_side, in_turn, assumption, slowdown)
     assumption = (
-        "the function waits (network, disk) or releases Python's lock; if it computes, nothing is gained, and "
-        "threads that fight for the lock may lose up to a fifth"
+        "the function waits (network, disk) or releases the GIL; if it computes, there is no gain, and contention "
+        "for the GIL may cost up to a fifth"
     )
     return Change("parallel_map", index, side_by_side, load, assumption, slowdown)
 
@@ -427,7 +427,7 @@ def _vectorized(pipeline: Pipeline, load: Load, index: int, *, work_ms: float, b
     overhead_ms = max(work_ms * (1.0 - ops_ps / max(stage.held_ps, 1)), 0.0)
     best = _without(pipeline, load, {index: max(work_ms - growing_ms - work_ms / stage.runs, 0.0)})
     worst = _without(pipeline, load, {index: overhead_ms * (1.0 - 1.0 / batch_size)})
-    return Change("vectorize", index, best, worst, "the function works on whole batches as it does on one element")
+    return Change("vectorize", index, best, worst, "the function works on whole batches as on single elements")
 
 
 # --- model of a step: bounds of its time, before and after a change of the input pipeline ---

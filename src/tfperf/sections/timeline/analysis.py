@@ -53,16 +53,16 @@ def analyze(host: Host) -> DrawnSteps:
     """Draw the requested step, else the median step and the slowest whole step."""
     steps: Steps = host["steps"].steps
     if host.as_tensorflow:
-        return DrawnSteps(why_none="attribution tensorflow gives steps a time axis of their own; omit --attribution")
+        return DrawnSteps(why_none="--attribution tensorflow has a different time axis for steps; omit --attribution")
     if host.is_one_of_many:
-        return DrawnSteps(why_none="there are too many hosts: --host NAME draws the steps of one")
+        return DrawnSteps(why_none="the profile has too many hosts; select one with --host NAME")
     if not len(steps):
-        return DrawnSteps(why_none=f"there are no steps: {steps.explanation}")
+        return DrawnSteps(why_none=f"the profile has no steps: {steps.explanation}")
     chosen = dict(_chosen(steps, host.drawn_step))
     if not chosen:
         first, last = int(steps.numbers.min()), int(steps.numbers.max())
         known = f"the only step is {first}" if first == last else f"the steps are {first}..{last}"
-        return DrawnSteps(why_none=f"there is no step {host.drawn_step}; {known}", lacks_asked_step=True)
+        return DrawnSteps(why_none=f"step {host.drawn_step} does not exist; {known}", lacks_asked_step=True)
     host = _on_one_clock(host)
     memory = MemoryInUse(host.trace)
     return DrawnSteps(tuple(draw_step(host, row, which, memory) for row, which in chosen.items()))
@@ -90,7 +90,7 @@ def _chosen(steps: Steps, asked: WhichStep | None) -> Iterator[tuple[int, str]]:
     for which in ("median", "slowest") if asked is None else (asked,):
         row = chosen_step(steps, which)
         if row is not None:
-            rows.setdefault(row, []).append(words.get(str(which), "as asked for"))
+            rows.setdefault(row, []).append(words.get(str(which), "as requested"))
     for row, parts in rows.items():
         yield row, " and ".join(parts)
 
@@ -136,11 +136,11 @@ def _remarks(drawn: LaneEvents) -> Iterator[str]:
     lanes = sum(group.omitted for group in drawn.groups)
     if lanes:
         are = "is" if lanes == 1 else "are"
-        yield f"{counted(lanes, 'lane')} {are} not drawn: the {MOST_LANES} busiest of each group are."
+        yield f"{counted(lanes, 'lane')} {are} not drawn: only the {MOST_LANES} busiest of each group are."
     if drawn.omitted_groups:
-        yield f"{counted(drawn.omitted_groups, 'group')} of lanes not drawn."
+        yield f"{counted(drawn.omitted_groups, 'lane group')} not drawn."
     if drawn.deeper:
-        yield f"{counted(drawn.deeper, 'event')} not drawn: they lie too deep inside others."
+        yield f"{counted(drawn.deeper, 'event')} not drawn: too deeply nested."
 
 
 _FIXED = ("kernel_launch", "host_compute", "all_others")
@@ -326,7 +326,7 @@ class MemoryInUse:
         return MemoryCurve(name, time_ns, used)
 
 
-KINDS = ("launches", "sends to", "gets the element of")
+KINDS = ("launches", "sends to", "receives the element of")
 _MOST_LINKS = 4_000
 """Maximum links of a picture; those to the longest events are kept."""
 

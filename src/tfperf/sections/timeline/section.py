@@ -24,7 +24,7 @@ def build(results: Results) -> Section:
     pictures = _shown(results, drawn)
     # Text for formats without pictures.
     steps = listed([f"{picture.step} of {picture.host}" for picture in pictures])
-    facts = (Fact("drawn_steps", "Steps that a page draws", steps, level="data"),)
+    facts = (Fact("drawn_steps", "Steps drawn in the HTML report", steps, level="data"),)
     return Section("timeline", "Timeline", facts=facts, charts=pictures)
 
 

@@ -108,10 +108,10 @@ def wall_summary(results: Results) -> dict[str, Any]:
 
 _PARTS: dict[PartName, tuple[str, str]] = {
     "averaged": ("averaged steps", "steps in the averages"),
-    "first": ("first steps", "omitted: they trace, compile or take very long"),
-    "compiling": ("compiling steps", "omitted: a function is traced or compiled in them"),
-    "partial": ("partial steps", "omitted: the capture does not show where they start or end"),
-    "omitted": ("omitted steps", "omitted: a rare garbage collection, or steps that the averages leave out"),
+    "first": ("first steps", "excluded: they trace, compile or take very long"),
+    "compiling": ("compiling steps", "excluded: a function is traced or compiled in them"),
+    "partial": ("partial steps", "excluded: the capture does not show their start or end"),
+    "omitted": ("omitted steps", "excluded: a rare garbage collection, or steps that the averages skip"),
 }
 OTHER_KINDS = "steps of other kinds"
 CONTENT_TEXTS: dict[Content, str] = {
@@ -180,17 +180,17 @@ def between_row(content: Content) -> str:
 WALL = TableSpec(
     name="wall",
     title="Wall time of the capture",
-    row="where the time of the whole capture goes",
+    row="wall time of the whole capture, by part",
     details=(
-        "One row per part of the capture, from its start to its end. The rows do not overlap, and `ms` adds up to the "
-        "capture. With several hosts, it is the host whose training takes longest per step."
+        "One row per part of the capture, from its start to its end. The rows do not overlap, and `ms` adds up to "
+        "the capture. With several hosts, the rows are of the host with the longest training time per step."
     ),
     columns=(
         Column("part", "Part", str, "", "part of the capture"),
         Column("ms", "Time", float, "ms", "wall time of the part"),
         Column("percent", "Share", float, "%", "share of the capture"),
-        Column("count", "Count", int, "count", "how many steps, or stretches of time, the part has"),
-        Column("detail", "What it is", str, "", "which steps, and what ran there"),
+        Column("count", "Count", int, "count", "number of steps or time intervals in the part"),
+        Column("detail", "What it is", str, "", "its steps, and the activity during the part"),
     ),
     data=_data,
     name_key="part",

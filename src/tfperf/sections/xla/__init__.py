@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from tfperf.sections.xla.instructions import HloModule
 
 PROGRAM_ID = Column("program_id", "Id", int, "", "id of the program in the profile", level="data", is_id=True)
-LAYER = Column("layer", "Layer", str, "", "layer of the model, by the name of the op", level="data")
+LAYER = Column("layer", "Layer", str, "", "layer of the model, from the name of the op", level="data")
 _COLUMNS = (
-    Column("precision", "Numbers", str, "", "numbers whose peak counts", level="data"),
+    Column("precision", "Numbers", str, "", "number type of the peak", level="data"),
     Column("intensity", "Flop/byte", float, "", "operations per byte"),
     Column("tflops_per_second", "TFLOP/s", float, "", "10^12 operations per second"),
     Column("gb_per_second", "GB/s", float, "", "10^9 bytes per second"),
     Column("compute_percent", "Of peak", float, "%", "operations per second / peak for these numbers"),
     Column("memory_percent", "Of bandw.", float, "%", "bytes per second / bandwidth of the memory"),
-    Column("roofline_percent", "Of roofline", float, "%", "operations per second / what the intensity allows", "data"),
-    Column("bound", "Bound by", str, "", "compute, memory, or latency where both are below 30 %; else unknown"),
+    Column("roofline_percent", "Of roofline", float, "%", "operations per second / maximum for the intensity", "data"),
+    Column("bound", "Bound by", str, "", "compute, memory, or latency if both are below 30%; otherwise unknown"),
 )
 WORK_COLUMNS: Mapping[str, Column] = {column.key: column for column in _COLUMNS}
 _RATES = ("intensity", "tflops_per_second", "gb_per_second")
@@ -51,38 +51,47 @@ def program_ids(ids: Sequence[int | None]) -> list[int | None]:
 
 _MODULE = Column("module", "Program", str, "", "name of the program")
 _ESTIMATED = Column(
-    "runs_are_estimated", "Estimated", bool, "", "whether runs are counted by kernels or without the program", "data"
+    "runs_are_estimated", "Estimated", bool, "", "whether runs are counted from kernels or without the program", "data"
 )
-PER_DEVICE = Column("device_mean_ms", "Per device", float, "ms", "total / devices that worked in the capture", "data")
+PER_DEVICE = Column("device_mean_ms", "Per device", float, "ms", "total / devices with work in the capture", "data")
 _ONLY_IN_ROOFLINE = ("gb_per_second", "compute_percent", "memory_percent")
 """Shown only in the roofline table."""
 _OP_COLUMNS = (
     Column("rank", "Rank", int, "", "position in the table", level="data"),
-    Column("hlo_op", "Instruction", str, "", "name of the instruction"),
+    Column("hlo_op", "HLO op", str, "", "name of the HLO op"),
     _MODULE,
     PROGRAM_ID,
-    Column("category", "Category", str, "", "kind of instruction"),
+    Column("category", "Category", str, "", "kind of HLO op"),
     Column("opcode", "Opcode", str, "", "its opcode", level="data"),
-    Column("target", "Target", str, "", "what a custom call calls", level="data"),
-    Column("framework_op", "Op", str, "", "op of the framework that it was compiled from", level="data"),
+    Column("target", "Target", str, "", "target of a custom call", level="data"),
+    Column("framework_op", "Op", str, "", "framework op that it was compiled from", level="data"),
     LAYER,
     Column("source", "Source", str, "", "line of the program that made the op", level="data"),
     Column("shape", "Shape", str, "", "shape and layout of its result", level="data"),
-    Column("operands", "Operands", str, "", "shapes and layouts of what it works on", level="data"),
-    Column("deduplicated_name", "Same as", str, "", "instruction of equal code that stands for it", level="data"),
-    Column("runs", "Runs", int, "count", "how often it ran, over all devices"),
+    Column("operands", "Operands", str, "", "shapes and layouts of its operands", level="data"),
+    Column("deduplicated_name", "Same as", str, "", "HLO op with identical code that represents it", level="data"),
+    Column("runs", "Runs", int, "count", "number of runs, summed over devices"),
     _ESTIMATED,
-    Column("events", "Kernels", int, "count", "kernels and copies of a GPU, else events", level="data"),
+    Column("events", "Kernels", int, "count", "kernels and copies of a GPU, otherwise events", level="data"),
     Column("devices", "Devices", int, "count", "devices that it ran on; 0 on a host", level="data"),
-    Column("total_ms", "Total", float, "ms", "time of all runs, over all devices; on a host an upper bound"),
+    Column("total_ms", "Total", float, "ms", "time of all runs, summed over devices; on a host, an upper bound"),
     PER_DEVICE,
-    Column("least_ms", "At least", float, "ms", "on a host, time until its work was handed out", level="data"),
-    Column("mean_us", "Mean", float, "us", "time of a run; on a host an upper bound", level="data"),
-    Column("percent", "Time", float, "%", "share of device time; on a host, of the times of all instructions"),
-    Column("flops", "Flops", float, "", "operations of a run; exp, tanh and the like are none", level="data"),
-    Column("matrix_flops", "Matrix flops", float, "", "those of matrix products and convolutions", level="data"),
-    Column("moved_bytes", "Bytes", float, "bytes", "what a run reads and writes at most; on a TPU, of HBM", "data"),
-    Column("counted_by", "Counted by", str, "", "who counted both: the trace, or tfperf by the program", level="data"),
+    Column("least_ms", "At least", float, "ms", "on a host, time until its work was dispatched", level="data"),
+    Column("mean_us", "Mean", float, "us", "time of a run; on a host, an upper bound", level="data"),
+    Column("percent", "Time", float, "%", "share of device time; on a host, share of the time of all HLO ops"),
+    Column("flops", "Flops", float, "", "operations of a run, without exp, tanh and similar functions", level="data"),
+    Column("matrix_flops", "Matrix flops", float, "", "operations of matrix products and convolutions", level="data"),
+    Column(
+        "moved_bytes", "Bytes", float, "bytes", "maximum bytes that a run reads and writes; on a TPU, in HBM", "data"
+    ),
+    Column(
+        "counted_by",
+        "Counted by",
+        str,
+        "",
+        "source of both counts: the profile, or tfperf from the program",
+        level="data",
+    ),
     *at_levels([*WORK_COLUMNS.values()], {"intensity": "data", **dict.fromkeys(_ONLY_IN_ROOFLINE, "data")}),
 )
 RATES = ("tflops_per_second", "gb_per_second", "bound")
@@ -163,19 +172,19 @@ def _memory(results: Results) -> Data | None:
 
 _LITTLE = 1 << 16
 """Bytes of flags and scalars that do not justify a row."""
-_MAIN, _PLAN = "main memory", "by the compiler's plan"
+_MAIN, _PLAN = "main memory", "according to the compiler"
 _MODULE_COLUMNS = (
     _MODULE,
     PROGRAM_ID,
-    Column("runs", "Runs", int, "count", "how often it ran, over all devices"),
+    Column("runs", "Runs", int, "count", "number of runs, summed over devices"),
     _ESTIMATED,
-    Column("total_ms", "Total", float, "ms", "time of its instructions; on a host, that any of them was under way"),
+    Column("total_ms", "Total", float, "ms", "time of its HLO ops; on a host, time in which at least one is running"),
     PER_DEVICE,
-    Column("compile_ms", "Compile", float, "ms", "time in which it was compiled, as far as the capture shows it"),
-    Column("instructions", "Instructions", int, "count", "instructions in all its computations", level="data"),
+    Column("compile_ms", "Compile", float, "ms", "compilation time within the capture"),
+    Column("instructions", "HLO ops", int, "count", "HLO ops in all its computations", level="data"),
     Column("parameters_bytes", "Parameters", int, "bytes", f"{_MAIN} of its parameters, {_PLAN}"),
-    Column("temporaries_bytes", "Temporaries", int, "bytes", f"{_MAIN} that it works in, {_PLAN}"),
-    Column("outputs_bytes", "Outputs", int, "bytes", f"{_MAIN} of results beside that of parameters, {_PLAN}"),
+    Column("temporaries_bytes", "Temporaries", int, "bytes", f"{_MAIN} of temporaries, {_PLAN}"),
+    Column("outputs_bytes", "Outputs", int, "bytes", f"{_MAIN} of results outside of parameters, {_PLAN}"),
     Column("constants_bytes", "Constants", int, "bytes", f"{_MAIN} of its constants, {_PLAN}", level="data"),
 )
 _MEMORY_COLUMNS = (
@@ -183,23 +192,23 @@ _MEMORY_COLUMNS = (
     PROGRAM_ID,
     Column("memory", "Memory", str, "", "HBM or VMEM of a TPU, device memory of a GPU, host memory"),
     Column("parameters_bytes", "Parameters", int, "bytes", "its parameters"),
-    Column("aliased_bytes", "Aliased", int, "bytes", "the part of the parameters whose memory results take over"),
-    Column("outputs_bytes", "Outputs", int, "bytes", "results beside the memory of parameters"),
-    Column("temporaries_bytes", "Temporaries", int, "bytes", "what it works in"),
+    Column("aliased_bytes", "Aliased", int, "bytes", "bytes of parameters reused for results"),
+    Column("outputs_bytes", "Outputs", int, "bytes", "results outside of the memory of parameters"),
+    Column("temporaries_bytes", "Temporaries", int, "bytes", "temporaries"),
     Column("constants_bytes", "Constants", int, "bytes", "its constants", level="data"),
-    Column("scoped_bytes", "Scoped", int, "bytes", "VMEM: the most that one instruction works in"),
+    Column("scoped_bytes", "Scoped", int, "bytes", "VMEM: largest use of a single HLO op"),
 )
 _SIZES = ("parameters", "aliased", "outputs", "temporaries", "constants")
 MEMORY_KEYS = tuple(f"{size}_bytes" for size in _SIZES if size != "aliased")
 """Program columns about main memory."""
 HLO_OPS = TableSpec(
     name="hlo_ops",
-    title="Instructions of XLA, by time",
-    row="instructions of XLA's programs that ran",
+    title="HLO ops, by time",
+    row="HLO ops of XLA programs that ran",
     details=(
-        "One row per instruction that ran, of each program. On a GPU its time is that of its kernels, on a TPU core "
-        "that without instructions inside it; on a host it goes to the end of each run, which is an upper bound, and "
-        "instructions overlap. [XLA](xla.md) has the rules."
+        "One row per HLO op that ran, in each program. Its time on a GPU is the time of its kernels; on a TPU "
+        "core, nested HLO ops are excluded; on a host, it includes all time until the recorded end of each run, an "
+        "upper bound, and HLO ops overlap. [XLA](xla.md) has the rules."
     ),
     columns=_OP_COLUMNS,
     data=_ops,
@@ -208,9 +217,9 @@ HLO_OPS = TableSpec(
 )
 HLO_MODULES = TableSpec(
     name="hlo_modules",
-    title="Programs of XLA",
-    row="programs of XLA that ran",
-    details="One row per program that ran in the capture; those that were only compiled are omitted.",
+    title="XLA programs",
+    row="XLA programs that ran",
+    details="One row per program that ran in the capture; programs that were only compiled are omitted.",
     columns=_MODULE_COLUMNS,
     data=_modules,
     name_key="module",
@@ -219,10 +228,10 @@ HLO_MODULES = TableSpec(
 HLO_MEMORY = TableSpec(
     name="hlo_memory",
     title="Memory of XLA programs",
-    row="memories that XLA's programs use, by the compiler's plan",
+    row="memories that XLA's programs use, according to the compiler",
     details=(
-        "Only if a program uses more than one memory: one row per program and memory. HBM is the main memory of a TPU, "
-        "VMEM the vector memory of its core. Parameters in host memory are copied to the device by the program."
+        "One row per program and memory. Only if a program uses more than one memory. HBM is the main memory of a "
+        "TPU, VMEM the vector memory of its core. The program copies parameters in host memory to the device."
     ),
     columns=_MEMORY_COLUMNS,
     data=_memory,
@@ -234,7 +243,7 @@ TABLES = (HLO_OPS, HLO_MODULES, HLO_MEMORY)
 
 SECTION = SectionSpec(
     name="xla",
-    title="Programs of XLA",
+    title="XLA programs",
     rests_on=("steps",),
     analyze="tfperf.sections.xla.analysis:analyze",
     combine="tfperf.sections.xla.analysis:combine",

@@ -137,7 +137,7 @@ def other_instructions(ops: Sequence[HloOp]) -> HloOp:
     return HloOp(
         module="",
         program_id=None,
-        op="(other instructions)",
+        op="(other HLO ops)",
         runs=_total(op.runs for op in ops),
         is_estimated=True,
         events=_total(op.events for op in ops),

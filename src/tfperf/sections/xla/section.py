@@ -8,14 +8,14 @@ from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
 from tfperf.sections.xla import HLO_MEMORY, HLO_MODULES, HLO_OPS, MEMORY_KEYS, PER_DEVICE, RATES
 from tfperf.sections.xla.analysis import Xla
 
-_TITLE = "Programs of XLA"
-NO_PROGRAMS = "No program of XLA ran in this capture."
+_TITLE = "XLA programs"
+NO_PROGRAMS = "No XLA program ran in this capture."
 _UPPER_BOUND = (
-    "On a host, times go from where an instruction begins to where its end is noted: an upper bound, since it holds "
-    "waiting for threads, and instructions overlap. So there are no rates."
+    "On the host, an HLO op is timed from its start to its recorded end. This includes waits for threads, and ops "
+    "overlap, so times are upper bounds and rates are not shown."
 )
-_ESTIMATED = "Runs of {} are an estimate, and so there are no rates: nothing tells which kernels one run launched."
-_LOST = "The trace does not hold {}, or not readably, so shapes and work are unknown there."
+_ESTIMATED = "Runs of {} are estimates, so there are no rates: the profile does not show the kernels of one run."
+_LOST = "{} missing from the profile or unreadable: shapes and work are unknown."
 
 
 def build(results: Results) -> Section:
@@ -35,7 +35,7 @@ def build(results: Results) -> Section:
     estimated = [op for op in xla.ops if op.is_estimated]
     notes = [_UPPER_BOUND] if xla.place == "cpu" else []
     if estimated:
-        notes.append(_ESTIMATED.format(counted(len(estimated), "instruction")))
+        notes.append(_ESTIMATED.format(counted(len(estimated), "HLO op")))
     if xla.lost:
         notes.append(_LOST.format(counted(len(xla.lost), "program")))
     return Section(
@@ -53,11 +53,8 @@ def build(results: Results) -> Section:
 
 
 def _facts(xla: Xla) -> tuple[Fact, ...]:
-    programs = Fact("hlo_modules", "Programs", len(xla.modules), "count", f"{counted(len(xla.ops), 'instruction')} ran")
+    programs = Fact("hlo_modules", "Programs", len(xla.modules), "count", f"{counted(len(xla.ops), 'HLO op')} ran")
     if xla.place == "cpu":
         return (programs,)
     share = Quantity("xla_percent", percent(sum(op.time_ps for op in xla.ops), xla.whole_ps), of="device time")
-    return (
-        programs,
-        Fact("xla_percent", "In programs of XLA", share.value, "%", "of device time", quantities=(share,)),
-    )
+    return (programs, Fact("xla_percent", "In XLA programs", share.value, "%", "of device time", quantities=(share,)))

@@ -83,18 +83,18 @@ def read_peaks(path: Path) -> tuple[DeviceModel, ...]:
         decode = msgspec.json.decode if path.suffix.lower() == ".json" else msgspec.toml.decode
         models = decode(text, type=_Table).device
     except FileNotFoundError as error:
-        raise TfperfError(f"{path}: there is no such file") from error
+        raise TfperfError(f"{path} does not exist") from error
     except OSError as error:
-        raise TfperfError(f"{path}: it cannot be read: {error.strerror or error}; check its permissions") from error
+        raise TfperfError(f"cannot read {path}: {error.strerror or error}; check its permissions") from error
     except (ValueError, RecursionError) as error:
         problem = " ".join(str(error).split())
-        raise TfperfError(f"{path}: it is no table of peaks: {problem}; docs/roofline.md has an example") from error
+        raise TfperfError(f"{path} is not a table of peaks: {problem}; see the example in docs/roofline.md") from error
     for model in models:
         figures = (*model.teraflops.values(), *model.memory_gib, model.memory_gb_per_second, model.stated_gb_per_second)
         if any(figure is not None and math.isnan(figure) for figure in figures):
-            raise TfperfError(f"{path}: a figure of {model.name[:80]!r} is not a number")
+            raise TfperfError(f"{path}: a value of {model.name[:80]!r} is not a number")
     if not models:
-        raise TfperfError(f"{path}: it holds no device; docs/roofline.md has an example")
+        raise TfperfError(f"{path} has no devices; see the example in docs/roofline.md")
     return tuple(msgspec.structs.replace(model, source=str(path)) for model in models)
 
 
@@ -110,7 +110,7 @@ def peaks_of(plane: Plane, own: Sequence[DeviceModel] = ()) -> DevicePeaks:
     stated, bandwidth = _stated_by_tpu(plane), DevicePeaks()
     rate = _number(plane, "memory_bandwidth")
     if rate and not (vendor(plane) == "amd" and _capability(plane) in _HALVED):
-        bandwidth = DevicePeaks(memory_gb_per_second=rate / 1e9, memory_source="the driver, as the trace has it")
+        bandwidth = DevicePeaks(memory_gb_per_second=rate / 1e9, memory_source="the driver, as recorded in the profile")
     layers = [_of_model(users), _of_model(public), stated, _by_clock(plane, public), bandwidth]
     teraflops: dict[Precision, float] = {}
     compute_sources: dict[str, None] = {}

@@ -369,7 +369,7 @@ class TpuChips(Struct, frozen=True):
         of_all = f"{self.recorded} of the {len(self.program_devices)} {self.noun}s of {self.program}"
         others = sorted({*self.program_devices} - {*self.numbers})
         named = f" ({ranges_of(others)})" if len(others) == self.missing else ""
-        return f"only {of_all} are in this profile; the others{named} are on another host, or were not recorded"
+        return f"the profile has only {of_all}; the others{named} are on another host or were not recorded"
 
 
 def ranges_of(numbers: Sequence[int]) -> str:

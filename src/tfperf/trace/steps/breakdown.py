@@ -258,7 +258,7 @@ def _group_steps(group: Int64s, start: Int64s, end: Int64s, names: dict[int, str
     count = len(group)
     how: How = ("groups", "high", f"TensorFlow's profiler grouped the events into {counted(count, 'step')}")
     if not count:
-        explanation = "TensorFlow's profiler finds no step marker in this trace; --attribution corrected infers steps"
+        explanation = "TensorFlow's profiler finds no step marker; use --attribution corrected to infer steps"
         how = ("none", "none", explanation)
     return plain_steps(how, (start, end), group, step_names, ("step",) * count)
 
@@ -309,7 +309,7 @@ def _combined_notes(hosts: Sequence[Breakdown], aligned: Sequence[Breakdown], ma
     compared, most = len(aligned[0].steps), max(len(host.steps) for host in hosts)
     if compared < most:
         are = "is" if compared == 1 else "are"
-        notes[f"hosts have up to {most} steps; only the {compared} that all of them have {are} combined"] = None
+        notes[f"hosts have up to {most} steps; only the {compared} that all hosts have {are} combined"] = None
     if any(host.steps.numbers.tolist() != aligned[0].steps.numbers.tolist() for host in aligned):
         notes[f"the step numbers of the hosts differ, so steps were matched {matched_by}"] = None
     return tuple(notes)
@@ -412,15 +412,15 @@ _NO_HOST = (
     "tracer level 2"
 )
 _NO_INPUT = (
-    "the trace does not show where input comes from (no fetch from tf.data, no copy to a device), so its share is "
-    "unknown, not 0: profile with host tracer level 2"
+    "the profile does not show the source of the input (neither tf.data fetches nor copies to a device), so its "
+    "share is unknown, not 0: profile with host tracer level 2"
 )
 
 _NO_CATEGORIES = (
-    "the TPU cores recorded no ops that say what they do (line XLA Ops, stat hlo_category): profile with device tracer "
+    "the TPU cores recorded no ops with a category (line XLA Ops, stat hlo_category): profile with device tracer "
     "level 1, or with another version of the runtime"
 )
-_NOT_OF_THE_HOST = "the steps are those of a TPU core, whose ops say nothing about the host"
+_NOT_OF_THE_HOST = "the steps are TPU core steps, and their ops do not show host activity"
 
 
 def why_unknown(breakdown: Breakdown, category: str) -> str:

@@ -9,13 +9,13 @@ from msgspec import Struct
 CATEGORY_MEANINGS = {
     "compilation": "tracing or compiling functions",
     "output": "copies from device to host",
-    "input": "waiting for tf.data, copying in",
+    "input": "waiting for input, H2D copies",
     "kernel_launch": "preparing and launching kernels",
     "host_compute": "ops or runtime on host threads",
-    "device_collectives": "all-reduce and the like",
-    "device_to_device": "copies between or inside devices",
+    "device_collectives": "all-reduce and similar",
+    "device_to_device": "copies between or within devices",
     "device_compute": "kernels on the device",
-    "all_others": "none of these: Python, I/O, idle",
+    "all_others": "uncategorized: Python, I/O, idle",
 }
 """The nine categories in display order, with their content."""
 
@@ -24,10 +24,10 @@ TPU_MEANINGS = {
     "output": "outfeed, waiting for copies to the host",
     "input": "infeed, or waiting for the host",
     "host_to_device": "waiting for copies from host memory",
-    "device_collectives": "all-reduce and the like, barriers",
-    "device_to_device": "waiting for copies on the chip, other chips",
+    "device_collectives": "all-reduce and similar, barriers",
+    "device_to_device": "waiting for copies within or between chips",
     "device_compute": "other ops on the cores",
-    "all_others": "none of these: cores run no op",
+    "all_others": "uncategorized: cores run no op",
 }
 """Content that differs for the steps of a TPU."""
 
@@ -62,46 +62,44 @@ class StepSource(Struct, frozen=True):
 
 STEP_SOURCES: Mapping[str, StepSource] = {
     "markers": StepSource(
-        "an event with `step_num`, or of the name given with `--step-marker`, which may be that of a program on a TPU",
+        "an event with `step_num`, or with the name given by `--step-marker` (on a TPU, also the name of a program)",
         "high",
     ),
     "device steps": StepSource("an event on the step line of a TPU", "high"),
     "stored groups": StepSource("a group that the profiler stored in the file (TensorFlow 2.2 to 2.4)", "high"),
     "program runs": StepSource(
         (
-            "on a TPU without a step line: a run of the main program, or one turn of the programs that repeat, from "
-            "run to run on each chip; from call to call where the program waits for each result. Programs that train, "
-            "and evaluate, are told apart as below"
+            "on a TPU without a step line: a run of the main program, or one iteration of the repeating programs, "
+            "from run to run on each chip; from call to call if the program waits for each result. Training and "
+            "evaluation programs are distinguished as below"
         ),
-        "high; medium without gradients or if nothing repeats; low if neither",
+        "high; medium without gradients or without repetition; low without both",
     ),
     "jitted calls": StepSource(
         (
-            "one turn of the repeating calls of jitted functions of JAX, of which one computes gradients; calls that "
-            "only compute forward are evaluation. Without gradients, a turn is an iteration, not a training step"
+            "one iteration of the repeating calls of jitted JAX functions, with one that computes gradients; "
+            "forward-only calls are evaluation. Without gradients, it is an iteration, not a training step"
         ),
-        "high; medium without gradients or if nothing repeats; low if neither",
+        "high; medium without gradients or without repetition; low without both",
     ),
     "tf.function calls": StepSource(
         (
-            "a call of the function that takes most time, with its fetch from tf.data inside; or one turn of the "
-            "repeating sequence of fetches and calls that train. Calls that only compute forward and are not part of "
-            "every turn are evaluation, each of them a step"
+            "a call of the function with the most time, with its tf.data fetch inside; or one iteration of the "
+            "repeating sequence of fetches and training calls. Forward-only calls that are not part of every "
+            "iteration are evaluation, one step per call"
         ),
-        "high; medium if nothing is fetched or nothing repeats regularly; low if only the order shows which train",
+        "high; medium without fetches or regular repetition; low if only the order of calls identifies training",
     ),
     "tf.data fetches inside a call": StepSource(
         "from fetch to fetch, inside a call that loops over the data", "medium"
     ),
     "executor runs": StepSource(
-        "a run of the executor that tf.data did not start", "low; medium if another process calls it (EagerService)"
+        "an executor run that tf.data did not start", "low; medium if another process calls it (EagerService)"
     ),
-    "tf.data fetches": StepSource("from fetch to fetch, without any call", "medium, or low for fewer than four"),
-    "eager ops": StepSource(
-        "one turn of the repeating sequence of ops that Python runs one by one, without any call or fetch", "low"
-    ),
-    "device modules": StepSource("a run of the XLA module that takes most time of a GPU", "low"),
-    "groups": StepSource("attribution `tensorflow`: a group as TensorFlow's profiler makes it", "high"),
-    "none": StepSource("no rule finds a step; the report says why, and gives no verdict", "none"),
+    "tf.data fetches": StepSource("from fetch to fetch, without calls", "medium, or low for fewer than four"),
+    "eager ops": StepSource("one iteration of the repeating sequence of eager ops, without calls or fetches", "low"),
+    "device modules": StepSource("a run of the XLA module with the most time on a GPU", "low"),
+    "groups": StepSource("attribution `tensorflow`: a group of TensorFlow's profiler", "high"),
+    "none": StepSource("no rule finds steps; the report states why, and has no verdict", "none"),
 }
 """Every rule by name, in the order in which they are tried, except that a TPU step line comes before markers."""

@@ -111,8 +111,8 @@ def from_eager_ops(trace: HostTrace) -> Steps | None:
     most = np.argsort(-np.bincount(token, weights=trace.duration_ps[rows]), kind="stable")
     ops = listed([names[op] for op in most[:3].tolist()], 3)
     explanation = (
-        f"{counted(len(first), 'turn')} of a sequence of {period} ops that Python runs one by one ({ops}, ...); no "
-        "function is called, and nothing is fetched from tf.data"
+        f"{counted(len(first), 'iteration')} of a sequence of {period} eager ops ({ops}, ...), without function "
+        "calls or tf.data fetches"
     )
     how: How = (SOURCE, "low", explanation)
     # A step starts with the Python call around its first op.

@@ -85,7 +85,7 @@ def named(trace: HostTrace, pattern: str) -> Steps | None:
         return None
     labels = [trace.names[name] for name in trace.name[rows].tolist()]
     numbers = np.arange(len(rows), dtype=np.int64)
-    explanation = f"{counted(len(rows), 'event')} named {pattern!r}, as asked"
+    explanation = f"{counted(len(rows), 'event')} named {pattern!r} (--step-marker)"
     steps = _marked(trace, find_calls(trace), rows, labels, numbers, explanation)
     return replace(steps, other_loops=others)
 
@@ -143,7 +143,7 @@ def _with_partial_ends(calls: FunctionCalls, steps: Steps) -> Steps:
     added = len(before) + len(after)
     return replace(
         steps,
-        explanation=f"{steps.explanation}, and the capture cut off {added} more",
+        explanation=f"{steps.explanation}, and {added} more cut off by the capture",
         start_ps=np.concatenate((start[before], steps.start_ps, start[after])),
         end_ps=np.concatenate((end[before], steps.end_ps, end[after])),
         numbers=np.concatenate((first, steps.numbers, last)),
@@ -289,8 +289,8 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
     if marker is not None:
         steps = named(trace, marker)
         if steps is None:
-            or_run = " and no program on a TPU" if trace.device_kind == "tpu" else ""
-            return no_steps(f"no event on a host thread{or_run} is named {marker!r}")
+            or_run = " and no TPU program" if trace.device_kind == "tpu" else ""
+            return no_steps(f"no host event{or_run} is named {marker!r}")
         return with_batches(trace, close_windows(trace, steps))
     for rule in _RULES:
         steps = rule(trace)
@@ -301,8 +301,8 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
                     steps = turns
             return with_batches(trace, close_windows(trace, steps))
     return no_steps(
-        "the trace contains no step marker, no repeated call of a tf.function or a jitted function, no tf.data fetch "
-        "and no device step"
+        "the profile has no step markers, no repeated calls of a tf.function or jitted function, no tf.data "
+        "fetches and no device steps"
     )
 
 
@@ -331,7 +331,7 @@ def close_windows(trace: HostTrace, steps: Steps) -> Steps:
         why = "fewer than three complete steps"
     elif float(counted.std()) > float(counted.mean()):
         why = "step times vary a lot (standard deviation above their mean)"
-    notes = (*closed.notes, f"Confidence is lowered: {why}.")
+    notes = (*closed.notes, f"Lower confidence: {why}.")
     return replace(closed, confidence=_LOWER[closed.confidence], notes=notes) if why else closed
 
 

@@ -55,8 +55,8 @@ _DEVICE_LEVEL_FIX = (
     "profile with device_tracer_level=1 (the default; tfperf run and tfperf capture: --device-tracer-level 1)"
 )
 _DOCTOR_FIX = (
-    "run `tfperf doctor` in the job's environment: it checks whether libcupti is found and whether the driver allows "
-    "profiling, and says how to change it"
+    "run `tfperf doctor` in the job's environment: it checks whether libcupti is found and whether the driver "
+    "allows profiling, and how to fix both"
 )
 
 
@@ -89,7 +89,7 @@ def _untraced_gpu(trace: HostTrace) -> Flaw | None:
         elif fix != ROCM_FIX:
             is_amd = any(plane.stats.get("device_vendor") == "AMD" for plane in trace.planes)
             fix = ROCM_FIX if is_amd else _DOCTOR_FIX
-    text = f"the GPU was not traced: {cause}; device time, and what waits for the device, are unknown"
+    text = f"the GPU was not traced: {cause}; device time and waiting for the device are unknown"
     return Flaw("gpu_not_traced", text, "incomplete", fix=fix, hides=_OF_DEVICES)
 
 
@@ -105,10 +105,10 @@ def _untraced_tpu(trace: HostTrace) -> Flaw | None:
     cause = (
         "the device tracer was off (device_tracer_level=0)"
         if is_off
-        else "the host gave it programs, but it recorded no events"
+        else "the host submitted programs to it, but it recorded no events"
     )
     fix = _DEVICE_LEVEL_FIX if is_off else _TPU_FIX
-    text = f"the TPU was not traced: {cause}; device time, and what waits for the device, are unknown"
+    text = f"the TPU was not traced: {cause}; device time and waiting for the device are unknown"
     return Flaw("tpu_not_traced", text, "incomplete", fix=fix, hides=_OF_DEVICES)
 
 
@@ -128,7 +128,7 @@ def _lost_events(trace: HostTrace, links: Callable[[], LaunchLinks]) -> Flaw | N
         text = _lost_chips(trace)
     if not text:
         return None
-    lost = f"events of the devices are missing: {text}; device time, and what waits for the devices, are unknown"
+    lost = f"device events are missing: {text}; device time and waiting for devices are unknown"
     fix = _LOST_FIX if trace.device_kind == "gpu" else _TPU_FIX
     return Flaw("device_events_lost", lost, "incomplete", fix=fix, hides=_OF_DEVICES)
 
@@ -161,7 +161,7 @@ def _lost_launches(trace: HostTrace, links: Callable[[], LaunchLinks]) -> str:
     if not len(alone):
         return ""
     named = trace.lines[int(alone[0])].name
-    return f"none of the {int(of_thread[alone[0]]):,} launches of the thread {named} has a device event"
+    return f"all {int(of_thread[alone[0]]):,} launches of the thread {named} have no device event"
 
 
 def _lost_chips(trace: HostTrace) -> str:
@@ -175,7 +175,7 @@ def _lost_chips(trace: HostTrace) -> str:
     lacking = [str(chip) for chip in chips if chip >= 0 and chip not in recorded]
     if not lacking or len(recorded) < len(names) or not recorded & {*chips}:
         return ""
-    return f"the host gave programs to {counted(len(lacking), 'TPU chip')} without any event ({listed(lacking)})"
+    return f"the host submitted programs to {counted(len(lacking), 'TPU chip')} without events ({listed(lacking)})"
 
 
 def _executed_until(trace: HostTrace, links: LaunchLinks, end_ps: int) -> int:
@@ -206,7 +206,7 @@ def _lost_runs(trace: HostTrace, links: LaunchLinks) -> str:
         program = name.removesuffix(_PROGRAM)
         recorded = executed.get(program, 0)
         if program in executed and count >= _FEW and recorded <= (1.0 - _LEAST_SHARE) * count:
-            return f"host threads ran {program} {count:,} times, and the devices recorded {recorded:,} of these runs"
+            return f"host threads ran {program} {count:,} times, but devices recorded only {recorded:,} of these runs"
     return ""
 
 
@@ -262,7 +262,7 @@ def _options(trace: HostTrace) -> _Levels:
 def _unrecorded_ops(trace: HostTrace) -> Flaw | None:
     level = _options(trace).host_tracer
     if level == 0:
-        text = "the host tracer was off (host_tracer_level=0), so what the host does is unknown"
+        text = "the host tracer was off (host_tracer_level=0), so host activity is unknown"
         return Flaw("ops_not_recorded", text, "incomplete", fix=_LEVEL_FIX, hides=_OF_HOST)
     if level not in (None, 1) or not trace.on_host.any():
         return None

@@ -63,7 +63,7 @@ def from_runs(trace: HostTrace, pattern: str | None = None) -> Steps | None:
     else:
         every = np.arange(len(launched.row))
         kinds = [UNLABELLED if len(launched.names) == 1 else launched.names[name] for name in launched.name.tolist()]
-        text = f"{counted(len(every), 'run')} of programs named {pattern!r}, as asked"
+        text = f"{counted(len(every), 'run')} of programs named {pattern!r} (--step-marker)"
         found = Found(every, every, kinds, np.zeros(len(every), np.bool_), "high", text)
     step_of = np.full(int(runs.launch.max()) + 1, -1, np.int64)
     step_of[runs.launch[chip]] = members(found.first, found.last, len(chip))
@@ -182,8 +182,8 @@ def _from_run_to_run(trace: HostTrace, steps: Steps, work: _Work) -> Steps:
     notes = steps.notes
     if len(ran) < len(steps):
         lost = counted(len(steps) - len(ran), "step")
-        notes = (*notes, f"{lost} of {len(steps)} did not run on all TPU cores within the capture, and are left out.")
-    explanation = f"{steps.explanation}; times are those from run to run on the TPU"
+        notes = (*notes, f"{lost} of {len(steps)} did not run on all TPU cores within the capture and are omitted.")
+    explanation = f"{steps.explanation}; times are from run to run on the TPU"
     timed = replace(steps, start_ps=work.begun, end_ps=work.ended, explanation=explanation, on_cores=work.on_cores)
     timed = replace(timed.only(ran), notes=notes, end_known=True, enough=1)
     flags = np.array(timed.flags, object)
@@ -220,7 +220,7 @@ def _from_call_to_call(trace: HostTrace, steps: Steps, work: _Work, first: Int64
         if not flags[0] and len(others) and start[1] - start[0] > _COLD * median(others):
             flags[0] = SLOW_FIRST
     explanation = (
-        f"{steps.explanation}; times are those from call to call, and of the last one until the program has its result"
+        f"{steps.explanation}; times are from call to call, and for the last call until the program has its result"
     )
     return replace(steps, start_ps=start, end_ps=end, flags=tuple(flags.tolist()), explanation=explanation, enough=1)
 

@@ -427,14 +427,14 @@ def _explained(
         shape = "repeat one by one" if cycle.period == 1 else f"repeat every {cycle.period} events"
     levels: tuple[Confidence, Confidence] = ("medium", "high") if fetch_kinds else ("low", "medium")
     between = f"calls and the fetches between them {shape}"
-    what = between if fetch_kinds else f"calls {shape}, no fetch from tf.data is visible"
+    what = between if fetch_kinds else f"calls {shape}, without visible tf.data fetches"
     turns = [functions[index] for index in np.flatnonzero(~is_evaluation).tolist()]
     text = f"{what}: {counted(len(turns), 'step')} of {_listed(turns)}"
     if is_evaluation.any():
         evaluating = [functions[index] for index in np.flatnonzero(is_evaluation).tolist()]
         text += f"; {counted(len(evaluating), 'evaluation call')} of {_listed(evaluating)}"
     if cycle.has_phases and not roles.trains.any():
-        return "low", f"{text} (no op shows which of them train; only the order of the calls shows what a step is)"
+        return "low", f"{text} (ops do not show which calls train, so steps are from the order of calls)"
     return levels[cycle.period > 0], text
 
 
@@ -459,7 +459,7 @@ def from_fetches(trace: HostTrace) -> Steps | None:
         return None
     chosen = fetches.pipeline == _most_frequent(fetches.pipeline)
     start = _around(trace, NO_CALLS, fetches.start[chosen])
-    explanation = f"{len(start)} fetches from tf.data; there are no tf.function calls"
+    explanation = f"{len(start)} tf.data fetches, without tf.function calls"
     how: How = ("tf.data fetches", "medium" if len(start) >= 4 else "low", explanation)
     return _numbered(trace, how, (start, fetches.end[chosen]), [UNLABELLED] * len(start))
 

@@ -25,12 +25,12 @@ How = tuple[str, Confidence, str]
 PARTIAL, RETRACE, SLOW_FIRST, END_ESTIMATED = "partial", "retrace", "slow first step", "end estimated"
 OMITTED, COLLECTION = "omitted", "garbage collection"
 FLAGS: Mapping[str, str] = {
-    PARTIAL: "the capture shows only a part of it",
+    PARTIAL: "the capture has only part of it",
     RETRACE: "a function was traced or compiled in it",
-    SLOW_FIRST: "the first step took over three times as long as the median of the others of its kind",
-    END_ESTIMATED: "the end of this last step is not recorded, but estimated",
-    COLLECTION: "most of it is a garbage collection of Python, and hardly any other step has one",
-    OMITTED: "with attribution tensorflow: the first or the last step, which TensorFlow's profiler leaves out",
+    SLOW_FIRST: "the first step took over three times the median of the other steps of its kind",
+    END_ESTIMATED: "the end of this last step was not recorded and is estimated",
+    COLLECTION: "most of it is a Python garbage collection, and hardly any other step has one",
+    OMITTED: "with attribution tensorflow: the first or last step, which TensorFlow's profiler omits",
 }
 """Why a step is excluded from averages."""
 UNLABELLED, ITERATION = "step", "iteration"
@@ -38,7 +38,9 @@ UNLABELLED, ITERATION = "step", "iteration"
 
 
 def step_word(kind: str) -> str:
-    """Return the noun for a step of a kind: `step`, `iteration`, `train step`."""
+    """Return the noun for a step of a kind: `step`, `iteration`, `training step`, `eval step`."""
+    if kind == "train":
+        return "training step"
     return kind if kind in (UNLABELLED, ITERATION) else f"{kind} step"
 
 

@@ -171,10 +171,10 @@ class OtherLoop(Struct, frozen=True):
         """Return a sentence about it, for a report whose steps are events called `main`."""
         each = format_number(self.median_ps / PS_PER_MS)
         text = (
-            f"Another thread runs a loop of its own at the same time ({self.event}: {counted(self.count, 'time')}, "
-            f"median {each} ms). Steps and rates do not include it"
+            f"Another thread runs a separate loop at the same time ({self.event}: {counted(self.count, 'time')}, "
+            f"median {each} ms). Steps and rates exclude it"
         )
-        return f"{text}; --step-marker '{self.event}' analyzes it instead." if self.event != main else f"{text}."
+        return f"{text}; use --step-marker '{self.event}' to analyze it instead." if self.event != main else f"{text}."
 
 
 def loop_of(trace: HostTrace, rows: Int64s, function: Int64s, name: Int64s) -> Int64s:

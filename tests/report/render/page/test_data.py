@@ -152,31 +152,31 @@ def test_a_chart_without_any_known_value_is_json_all_the_same(chart: Chart) -> N
 def test_steps() -> None:
     series = {"Input": [6.0, 2.0, 90.0], "Device compute": [6.0, 6.0, 10.0]}
     assert chart_words(StepChart("Steps", ("7", "8", "9"), series, ("", "", "retrace"))) == (
-        "2 of 3 steps (flagged ones omitted): the shortest takes 8.00 ms (step 8), the longest 12.0 ms (step 7). "
-        "Of their time: Device compute 60.0%, Input 40.0%. Cut off at 14 ms: 100 ms (step 9)."
+        "2 of 3 steps (flagged steps omitted): the shortest takes 8.00 ms (step 8), the longest 12.0 ms (step 7). "
+        "Shares of their time: Device compute 60.0%, Input 40.0%. Cut off at 14 ms: 100 ms (step 9)."
     )
 
 
 def test_kinds_of_steps_are_said() -> None:
     chart = StepChart("Steps", ("0", "1"), {"Input": [1.0, 2.0]}, ("", ""), ("train", "eval"))
     assert chart_data(chart)["kinds"] == ["train", "eval"]
-    assert chart_words(chart).endswith("Filled bars are train steps, striped ones eval steps.")
+    assert chart_words(chart).endswith("Filled bars are training steps, striped bars are eval steps.")
 
 
 def test_a_single_step_and_flagged_steps_only() -> None:
     assert chart_words(StepChart("Steps", ("7",), {"Input": [3.0]}, ("",))) == (
-        "1 step: it takes 3.00 ms (step 7). Of its time: Input 100.0%."
+        "1 step: it takes 3.00 ms (step 7). Shares of its time: Input 100.0%."
     )
     assert chart_words(StepChart("Steps", ("7", "8"), {"Input": [3.0, 1.0]}, ("partial", "partial"))) == (
         "2 steps, all flagged: the shortest takes 1.00 ms (step 8), the longest 3.00 ms (step 7). "
-        "Of their time: Input 100.0%."
+        "Shares of their time: Input 100.0%."
     )
 
 
 def test_very_many_steps() -> None:
     count = 2 * MOST_STEPS
     chart = StepChart("Steps", tuple(map(str, range(count))), {"Input": [1.0] * count}, ("",) * count)
-    assert chart_words(chart).endswith("Of every 2 steps in a row, the longest is drawn.")
+    assert chart_words(chart).endswith("Each bar is the longest of 2 consecutive steps.")
 
 
 def test_bars_name_the_first_five() -> None:
@@ -193,7 +193,7 @@ def test_groups() -> None:
 
 def test_values_over_time() -> None:
     line = Sparkline(title="Memory", times=(0.0, 1.0), values=(1024.0, 2048.0), low=0.0, high=2048.0, unit="bytes")
-    assert chart_words(line) == "2 values between 1.02 kB and 2.05 kB; each holds until the next."
+    assert chart_words(line) == "2 values between 1.02 kB and 2.05 kB; each value applies until the next one."
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_pages_are_the_same_each_time_and_other_formats_say_where_it_is() -> Non
     made = report(picture(blocks(50)))
     assert render_page(made, RenderOptions()) == render_page(made, RenderOptions())
     for form in ("table", "markdown"):
-        assert "Only a page draws it: -o report.html." in render(made, form, RenderOptions(view="whole"))
+        assert "Shown only in the HTML report: -o report.html." in render(made, form, RenderOptions(view="whole"))
 
 
 def test_hostile_names_stay_in_the_data() -> None:

@@ -16,14 +16,14 @@ from tfperf.models.linter.rules import convolutions, gpu, pieces, products, rand
 
 SUPPORTED = Rule(
     id="TPU-OP-1",
-    title="Op that is not supported",
+    title="Unsupported op",
     device="tpu",
     level="high",
     reads=("graph",),
     reads_what="ops of a graph, and a list of supported ones (--supported-ops FILE)",
-    when="an op is not in the list that is given",
+    when="an op is not in the given list",
     advice="replace it, or run it on the host",
-    unless="the list is of another version, or the op runs on the host",
+    unless="the list is for another version, or the op runs on the host",
     says="There is a complete list of the TensorFlow ops that Cloud TPU supports.",
     source=TPU_NOTES,
 )

@@ -41,22 +41,22 @@ CONVOLUTION = Rule(
     reads=BOTH,
     when=(
         "batch or features of activation, result or a large kernel are rounded up: to 128 and 8 if most have a "
-        "batch of 64 or more, else to 8 and 128; in gradients of kernels the other way round"
+        "batch of at least 64, otherwise to 8 and 128; reversed in gradients of kernels"
     ),
-    advice="make batch and features multiples of these; of an input of 3 channels, space-to-depth on the host",
-    unless="the compiler may choose otherwise where the neighbours of the convolution ask for it",
+    advice="make batch and features multiples of these; for an input with 3 channels, use space-to-depth on the host",
+    unless="the compiler may choose another layout if neighbors of the convolution require it",
     says="For activations, batch and feature dimensions are padded to multiples of 8 or 128.",
     source=TPU_NOTES,
 )
 BATCH_SIZES = Rule(
     id="TPU-CV-2",
-    title="Batch sizes that suit neither layout",
+    title="Batch sizes unsuitable for both layouts",
     device="tpu",
     level="medium, info",
     reads=("graph",),
     when="the usual batch is 48 to 63, or convolutions have several batch sizes",
-    advice="choose the batch size for the layout that takes less, the same in all convolutions",
-    unless="other batch sizes are there on purpose, and take little time",
+    advice="choose the batch size for the smaller layout, and use it in all convolutions",
+    unless="other batch sizes are intended, and take little time",
     says="XLA tracks the most common batch size of the convolutions in the module.",
     source=TPU_NOTES,
 )
@@ -66,9 +66,9 @@ POOLING = Rule(
     device="tpu",
     level="high, medium, info",
     reads=BOTH,
-    when="batch or features of its input or result are rounded up, as in the convolution before or after it",
-    advice="make batch and features multiples of 8 or 128, as for the convolutions beside it",
-    unless="the neighbours of the pooling ask for another layout",
+    when="batch or features of its input or result are rounded up, as in the previous or next convolution",
+    advice="make batch and features multiples of 8 or 128, as for the adjacent convolutions",
+    unless="neighbors of the pooling require another layout",
     says="The layout of pooling usually matches the convolutions that feed it or read it.",
     source=TPU_NOTES,
 )
@@ -80,16 +80,18 @@ MAX_GRADIENT = Rule(
     reads=BOTH,
     when="a gradient of max pooling",
     advice="try average pooling",
-    unless="accuracy needs the maxima: this changes the model",
+    unless="the model needs max pooling for its accuracy (this changes the model)",
     says="The gradient of tf.nn.max_pool may be slower than that of tf.nn.avg_pool.",
     source=TPU_NOTES,
 )
 _EITHER_LAYOUT = "batch and features are rounded up to 8 and 128, or to 128 and 8"
-_SCATTERS = "the gradient of max pooling scatters to where the maxima were; that of average pooling does not"
-_TRY = "try average pooling, or a convolution with strides, if the gradient shows in a profile"
+_SCATTERS = (
+    "the gradient of max pooling scatters to the positions of the maxima; the gradient of average pooling does not"
+)
+_TRY = "try average pooling, or a convolution with strides, if the gradient takes time in a profile"
 _NEAR_LARGE = 48  # batch size from which rounding up to the larger layout may cost less
 _FEW_CHANNELS = 4
-_LAYOUTS = ("below 64 (batch to 8, features to 128)", "of 64 and more (batch to 128, features to 8)")
+_LAYOUTS = ("below 64 (batch to 8, features to 128)", "of 64 or more (batch to 128, features to 8)")
 _BETWEEN = ELEMENTWISE | {"FusedBatchNormV3"}  # ops that may occur between a pooling and its convolution
 
 
@@ -167,7 +169,7 @@ def _add_padding(
     )
     channels = largest.least.dims[graph.batch_and_features(index, len(largest.least.dims))[1]]
     if largest.role == "activation" and channels <= _FEW_CHANNELS:
-        advice += f"; {channels} channels at the input: space-to-depth on the host is the usual remedy"
+        advice += f"; input with {channels} channels: the usual fix is space-to-depth on the host"
     what = padding_text(largest, f"batch to a multiple of {to_batch}, features of {to_features}")
     level = worst([tensor.level for tensor in wasteful])
     ledger.add(CONVOLUTION.found(place(graph, index), level, what, advice=advice, tensors=tuple(tensors)))
@@ -182,8 +184,8 @@ def _add_batch_sizes(graph: OpGraph, ledger: Ledger, batch: int, sizes: dict[int
     chosen, cheaper = _LAYOUTS[batch >= LARGE_BATCH], _LAYOUTS[totals[1] < totals[0]]
     counts = ", ".join(f"{size} in {count}" for size, count in sorted(sizes.items()))
     what = (
-        f"batch sizes of convolutions: {counts}. The layout {_LAYOUTS[0]} takes {format_bytes(totals[0])}, that "
-        f"{_LAYOUTS[1]} {format_bytes(totals[1])}; the compiler takes the one {chosen}"
+        f"batch sizes of convolutions: {counts}. The layout {_LAYOUTS[0]} takes {format_bytes(totals[0])}, the "
+        f"layout {_LAYOUTS[1]} {format_bytes(totals[1])}; the compiler uses the one {chosen}"
     )
     advice = "use one batch size in all of them" if len(sizes) > 1 else f"choose a batch size for the layout {cheaper}"
     level: Level = "medium" if cheaper != chosen else "info"
@@ -208,7 +210,7 @@ def _check_pooling(graph: OpGraph, ledger: Ledger) -> None:
         ledger.judge(name)
         beside = batch if is_beside[index] else 0
         tensors = [_pooled(graph, index, role, dims, beside) for role, dims in (("input", given), ("result", output))]
-        how = "batch and features are rounded up as the convolution beside it" if beside else _EITHER_LAYOUT
+        how = "batch and features are rounded up, as in the adjacent convolution" if beside else _EITHER_LAYOUT
         ledger.add_padding(POOLING, where, tensors, how, least=(1.0, 0))
 
 

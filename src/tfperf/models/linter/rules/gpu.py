@@ -34,28 +34,28 @@ from tfperf.models.linter.rules.transposes import perm_of
 _GUIDE = "NVIDIA, Matrix Multiplication Background User's Guide, and its guide to convolutional layers"
 _CHANNELS = {
     "advice": "round channels up; pad an image of 3 channels to 4",
-    "unless": "the type is float32 and TF32 is off, or the convolution takes little of the step",
+    "unless": "the type is float32 and TF32 is off, or the convolution takes a small part of the step",
     "says": "Choose channels as multiples of 8 in 16 bit, and of 4 in TF32.",
 }
 PRODUCT = Rule(
     id="GPU-MM-1",
-    title="Matrix product off the multiples of tensor cores",
+    title="Matrix product sizes not aligned for tensor cores",
     device="gpu",
     level="medium, low, info",
     reads=BOTH,
     when="M, N or K is not a multiple of 8 (16 bit), 4 (float32), 2 (float64) or 16 (int8); 1 is exempt",
     advice="round the size up",
-    unless="the type is float32 and TF32 is off, or the product takes little of the step",
+    unless="the type is float32 and TF32 is off, or the product takes a small part of the step",
     says="Tensor cores are fastest where dimensions are multiples of 16 bytes, on A100 of 128 bytes.",
     source=_GUIDE,
 )
 CHANNELS = Rule(
     id="GPU-CV-1",
-    title="Channels off the multiples of tensor cores",
+    title="Channels not aligned for tensor cores",
     device="gpu",
     level="medium, low, info",
     reads=BOTH,
-    when="input or output channels are even, and not a multiple of 8 (16 bit) or 4 (float32)",
+    when="input or output channels are even, but not a multiple of 8 (16 bit) or 4 (float32)",
     source=_GUIDE,
     **_CHANNELS,
 )
@@ -71,7 +71,7 @@ ODD_CHANNELS = Rule(
 )
 LAYOUT = Rule(
     id="GPU-LY-1",
-    title="Layout of images",
+    title="Image layout",
     device="gpu",
     level="medium",
     reads=BOTH,
@@ -87,9 +87,9 @@ CONVERSION = Rule(
     device="gpu",
     level="medium, info",
     reads=BOTH,
-    when="a transpose between NHWC and NCHW feeds a convolution, or reads one",
+    when="a transpose between NHWC and NCHW is the input or output of a convolution",
     advice="keep images in one layout",
-    unless="the compiler removes it; look for Transpose in a profile",
+    unless="the compiler removes it; check a profile for Transpose",
     says="Tensor cores read NHWC; other layouts are converted.",
     source=_GUIDE,
 )
@@ -99,9 +99,9 @@ TINY_BATCH = Rule(
     device="gpu",
     level="info",
     reads=BOTH,
-    when="the batch of a convolution, or the rows of a matrix product, are fewer than 8",
+    when="the batch of a convolution or the rows of a matrix product are fewer than 8",
     advice="use a larger batch, if memory and latency allow it",
-    unless="answers are wanted one by one, as in serving",
+    unless="results are needed one at a time, as in serving",
     says="Small dimensions leave tiles of a GPU empty (tile and wave quantization).",
     source=_GUIDE,
 )
@@ -123,16 +123,14 @@ def _add_misaligned(
     multiple = _MULTIPLES[dtype]
     is_large = max((tensor.padded_bytes for tensor in tensors), default=0) >= MIB
     sizes = ", ".join(f"{name} = {size} (to {rounded_up(size, multiple)})" for name, size in odd.items())
-    casts = "the type is float32: it matters with TF32 or mixed precision only"
+    casts = "the type is float32: it matters only with TF32 or mixed precision"
     ledger.add(
         rule.found(
             where,
             "info" if not is_large else "medium" if dtype in _HALVES else "low",
-            f"{sizes}: tensor cores want multiples of {multiple} in {dtype}",
-            advice=(
-                f"round up to a multiple of {multiple} (better of {8 * multiple}), for example with padding of zeros"
-            ),
-            unless=casts if dtype == "float32" else "the product takes little of the step",
+            f"{sizes}: tensor cores require multiples of {multiple} in {dtype}",
+            advice=(f"round up to a multiple of {multiple} (preferably {8 * multiple}), for example with zero padding"),
+            unless=casts if dtype == "float32" else "the product takes a small part of the step",
             tensors=tuple(tensors),
         )
     )
@@ -224,7 +222,7 @@ def _check_transposes(graph: OpGraph, ledger: Ledger) -> None:
         beside = [graph.source(index, 0), *(user for user, _ in graph.users(index))]
         if any(at >= 0 and graph.op(at) in CONVOLUTIONS for at in beside):
             moved = 2 * in_layouts("", [with_multiples(output, {})], graph.element_bytes(index)).padded_bytes
-            what = f"layout conversion beside a convolution: all of {shape_text(output)} is read and written"
+            what = f"layout conversion next to a convolution: all of {shape_text(output)} is read and written"
             level: Level = "medium" if moved >= 2 * MIB else "info"
             advice = f"{CONVERSION.advice} from the input pipeline to the last convolution"
             fields = {"advice": advice, "moved_bytes": moved, "certainty": "exact"}
@@ -310,9 +308,9 @@ def _check_transpose(at: Place, ledger: Ledger) -> None:
     if shape.is_tuple or shape.bytes < MIB or not any(is_own or each.target for each in convolutions):
         return
     moved = 2 * shape.bytes
-    what = f"layout conversion beside a convolution: {format_bytes(moved)} are read and written, the result is {shape}"
+    what = f"layout conversion next to a convolution: {format_bytes(moved)} are read and written, the result is {shape}"
     advice = f"{CONVERSION.advice} from the input to the last convolution (NHWC in 16 bit)"
-    unless = "the op that it was compiled from is asked for, or it takes little of the step"
+    unless = "the program requests the op that it was compiled from, or it takes a small part of the step"
     fields = {"advice": advice, "unless": unless, "moved_bytes": moved, "certainty": "exact"}
     ledger.add(CONVERSION.found(at.where, "medium", what, **fields))
 

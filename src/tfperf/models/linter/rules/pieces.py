@@ -20,9 +20,9 @@ UNALIGNED = Rule(
     device="tpu",
     level="medium, info",
     reads=BOTH,
-    when="a slice, split or concatenation has a boundary in a padded dimension that is no multiple of its padding",
+    when="a slice, split or concatenation has a boundary in a padded dimension that is not a multiple of its padding",
     advice="cut along a dimension that is not padded, or at multiples",
-    unless="the compiler fuses the cut into what reads it",
+    unless="the compiler fuses the cut into its reader",
     says="Slices and concatenations in padded dimensions are expensive.",
     source=TPU_NOTES,
 )
@@ -32,9 +32,9 @@ NEEDLESS = Rule(
     device="tpu",
     level="medium",
     reads=("graph",),
-    when="slices of a tensor are put together as they were, or a slice takes out what a concatenation put in",
-    advice="use the tensor that is there already",
-    unless="the pieces between are changed by code that the graph does not show",
+    when="slices of a tensor are concatenated in the same order, or a slice extracts an input of a concatenation",
+    advice="use the existing tensor",
+    unless="code that is not in the graph changes the pieces",
     says="Avoid unnecessary slices and concatenations.",
     source=TPU_NOTES,
 )
@@ -65,7 +65,7 @@ def _check_pieces(graph: OpGraph, ledger: Ledger) -> None:
             continue
         cuts = _cuts(graph, index, whole)
         if cuts is None:
-            ledger.cannot(name, "where it cuts is computed")
+            ledger.cannot(name, "the boundary is computed at run time")
             continue
         ledger.judge(name)
         _check_needless(graph, ledger, index)
@@ -80,8 +80,8 @@ def _check_pieces(graph: OpGraph, ledger: Ledger) -> None:
                 moved = both_orders("", cut.whole, graph.element_bytes(index)).padded_bytes
                 what = (
                     f"{shape_text(cut.whole)} is cut along dimension {cut.axis} at "
-                    f"{', '.join(map(str, cut.boundaries[:4]))}, no multiple of {multiple}: all that is behind moves "
-                    "within its tiles"
+                    f"{', '.join(map(str, cut.boundaries[:4]))}, not a multiple of {multiple}: all later elements "
+                    "move within their tiles"
                 )
                 level: Level = "medium" if moved >= MIB else "info"
                 advice = f"{UNALIGNED.advice} of {multiple}"
@@ -201,7 +201,7 @@ def _needless_concat(graph: OpGraph, index: int) -> str:
         expected = [(begin, end) if axis == cuts[0].axis else (0, size) for axis, size in enumerate(whole)]
         if _bounds(graph, source, whole) != expected:
             return ""
-    return f"{count} slices of {graph.name_of(graph.source(sources[0], 0))} are put together as they were"
+    return f"{count} slices of {graph.name_of(graph.source(sources[0], 0))} are concatenated in the same order"
 
 
 def _piece_of_concat(graph: OpGraph, index: int, concat: int) -> str:
@@ -214,7 +214,7 @@ def _piece_of_concat(graph: OpGraph, index: int, concat: int) -> str:
     sizes = zip(bounds, whole, strict=True)
     others_whole = all(bound == (0, size) for at, (bound, size) in enumerate(sizes) if at != axis)
     if others_whole and bounds[axis] in pairwise(places) and bounds[axis] != (0, whole[axis]):
-        return f"it takes out again what {graph.name_of(concat)} put in"
+        return f"it extracts an input of {graph.name_of(concat)}"
     return ""
 
 
@@ -228,7 +228,7 @@ def _check_instruction(at: Place, ledger: Ledger) -> None:
     for axis, boundary in _boundaries(at):
         multiple = multiples.get(axis, 1)
         if boundary % multiple:
-            what = f"{whole} is cut along dimension {axis} at {boundary}, no multiple of {multiple}"
+            what = f"{whole} is cut along dimension {axis} at {boundary}, not a multiple of {multiple}"
             advice = f"{UNALIGNED.advice} of {multiple}"
             ledger.add(UNALIGNED.found(at.where, "medium", what, advice=advice, moved_bytes=whole.bytes))
             return

@@ -15,11 +15,11 @@ PADDING = Rule(
     device="tpu",
     level="high, medium",
     reads=BOTH,
-    when="an operand or the result is at least 1.25 times as large when padded, and 1 MiB or more",
+    when="an operand or the result is at least 1.25 times as large when padded, and at least 1 MiB",
     advice="make the last two dimensions multiples of 128, the smaller one of 8",
-    unless="the product takes little of the step, or its sizes are given",
+    unless="the product takes a small part of the step, or its sizes are fixed",
     says="Tensors are stored in tiles of 8 by 128.",
-    source="own rule, from the general tiling of a TPU (8 x 128)",
+    source="tfperf's own rule, based on the general tiling of a TPU (8 x 128)",
 )
 FUSED_PRODUCT = Rule(
     id="TPU-MM-2",
@@ -27,9 +27,9 @@ FUSED_PRODUCT = Rule(
     device="tpu",
     level="low, info",
     reads=("graph",),
-    when="bias and activation follow a matrix product; low: an op that cannot be fused reads what is before them",
-    advice="let such ops read what comes after the activation",
-    unless="the compiler may fuse less where a result is used far away",
+    when="bias and activation follow a matrix product; low: an op that cannot be fused reads a value before them",
+    advice="let such ops read the output of the activation",
+    unless="the compiler may fuse less if a result is used much later",
     says="tf.matmul supports fusion into its input and output.",
     source=TPU_NOTES,
 )
@@ -39,14 +39,14 @@ FUSED_CONVOLUTION = Rule(
     device="tpu",
     level="low, info",
     reads=("graph",),
-    when="as TPU-MM-2, of a convolution",
-    advice="let ops that cannot be fused read what comes after the activation",
-    unless="the compiler may fuse less where a result is used far away",
+    when="like TPU-MM-2, for a convolution",
+    advice="let ops that cannot be fused read the output of the activation",
+    unless="the compiler may fuse less if a result is used much later",
     says="tf.nn.conv_n_d supports fusion into result, activation and kernel.",
     source=TPU_NOTES,
 )
 _ADVICE = "make the two last dimensions of operands and result multiples of 128, the smaller one of 8"
-_UNLESS = "the product takes little of the step, or its sizes are given (classes, heads)"
+_UNLESS = "the product takes a small part of the step, or its sizes are fixed (classes, heads)"
 _ROLES = ("first operand", "second operand", "result")
 _BIAS = ("BiasAdd", "AddV2", "Add")
 _FUSES_INPUT = MATMULS | CONVOLUTIONS | ELEMENTWISE | {*REDUCTIONS, "Shape", "ShapeN", "Size", "Rank"}
@@ -65,13 +65,13 @@ def _check_fusion(graph: OpGraph, ledger: Ledger) -> None:
             readers = (user for link in chain[:-1] for user in _readers(graph, link))
             blocking = next((user for user in readers if graph.op(user) not in _FUSES_INPUT), None)
             if blocking is not None:
-                what = f"{graph.op(blocking)} reads the result before {fused}: it is stored twice"
+                what = f"{graph.op(blocking)} reads the result before {fused}, so it is stored twice"
                 after = graph.name_of(chain[-1])
-                advice = f"let {graph.name_of(blocking)} read what comes after {after}, if the model allows it"
+                advice = f"let {graph.name_of(blocking)} read the output of {after}, if the model allows it"
                 ledger.add(rule.found(where, "low", what, advice=advice))
             else:
                 what = f"{fused} will be fused into {graph.op(index)}"
-                advice = "nothing to change: do not write it as one op by hand"
+                advice = "nothing to change: manual fusion is not needed"
                 ledger.add(rule.found(where, "info", what, advice=advice))
 
 

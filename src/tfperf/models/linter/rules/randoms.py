@@ -19,7 +19,7 @@ CATEGORICAL = Rule(
     reads=BOTH,
     when="an op that draws from a categorical or multinomial distribution",
     advice="draw on the host, or from a uniform distribution",
-    unless="it takes little of the step",
+    unless="it takes a small part of the step",
     says="Categorical and multinomial pseudorandom numbers are quite expensive.",
     source=TPU_NOTES,
 )
@@ -30,8 +30,8 @@ NORMAL = Rule(
     level="info",
     reads=BOTH,
     when="an op that draws from a normal or truncated normal distribution",
-    advice="use a uniform distribution where the model allows it",
-    unless="it takes little of the step",
+    advice="use a uniform distribution if the model allows it",
+    unless="it takes a small part of the step",
     says="Normal pseudorandom numbers cost a little more than uniform or Bernoulli ones.",
     source=TPU_NOTES,
 )
@@ -41,14 +41,14 @@ UNIFORM = Rule(
     device="tpu",
     level="info",
     reads=BOTH,
-    when="an op that draws from a uniform distribution; Bernoulli is one with a comparison",
+    when="an op that draws from a uniform distribution; Bernoulli is a uniform draw with a comparison",
     advice="nothing to change",
-    unless="it takes little of the step",
+    unless="it takes a small part of the step",
     says="Uniform and Bernoulli pseudorandom numbers are very fast.",
     source=TPU_NOTES,
 )
 _DRAWS_CATEGORICAL = "draws from a categorical distribution, which is expensive"
-_DRAWS_NORMAL = "draws from a normal distribution, a little dearer than a uniform one"
+_DRAWS_NORMAL = "draws from a normal distribution, which is slightly more expensive than a uniform one"
 _KINDS: tuple[tuple[Rule, Level, frozenset[str], str, str], ...] = (
     (
         CATEGORICAL,

@@ -16,19 +16,19 @@ from tfperf.models.linter.rule import BOTH, TPU_NOTES, Ledger, Rule, Topic
 
 CHAIN = Rule(
     id="TPU-RD-1",
-    title="Reductions one after the other",
+    title="Sequential reductions",
     device="tpu",
     level="low",
     reads=BOTH,
-    when="a reduction whose only reader is a reduction of the same kind",
+    when="a reduction with another reduction of the same kind as its only reader",
     advice="reduce over the dimensions of both at once",
-    unless="what is between them is read elsewhere too",
+    unless="the intermediate result is also read elsewhere",
     says="Rewrite sequential chains of reductions as parallel ones where possible.",
     source=TPU_NOTES,
 )
 DEPENDENT = Rule(
     id="TPU-RD-2",
-    title="Reductions that wait for each other",
+    title="Dependent reductions",
     device="tpu",
     level="low, info",
     reads=BOTH,
@@ -37,7 +37,7 @@ DEPENDENT = Rule(
         "norm (TPU-BN-1), and not the maximum of a softmax. info: several reductions of one tensor run in parallel"
     ),
     advice="reduce x and x * x in one pass, and compute the second result from both",
-    unless="E[x^2] - E[x]^2 loses precision where the mean is large beside the spread",
+    unless="E[x^2] - E[x]^2 loses precision if the mean is large relative to the standard deviation",
     says="Reductions of the same input and output shapes can run in parallel, in one fusion.",
     source=TPU_NOTES,
 )
@@ -47,33 +47,33 @@ SCALED = Rule(
     device="tpu",
     level="medium, info",
     reads=BOTH,
-    when="only a product with, or division by, a factor that is constant over the reduced dimensions reads a sum",
+    when="the only reader of a sum multiplies or divides it by a factor that is constant over the reduced dimensions",
     advice="move the factor into the sum: sum(x) * y becomes sum(x * y)",
-    unless="the result is small: the product inside is of all elements, and costs more than it saves",
+    unless="the result is small: the product inside the sum covers all elements, and costs more than it saves",
     says="Reductions fuse elementwise ops into their input, not into their output.",
     source=TPU_NOTES,
 )
 BATCH_NORM = Rule(
     id="TPU-BN-1",
-    title="Batch norm of many ops",
+    title="Unfused batch norm",
     device="tpu",
     level="medium",
     reads=BOTH,
-    when="Rsqrt of a variance over the batch plus a constant, which scales something, without a fused batch norm",
-    advice="use tf.raw_ops.FusedBatchNormV3; BatchNormalization of Keras 3 has no such argument",
-    unless="the input has not 4 or 5 dimensions, or is not of 16 or 32 bit; in inference the ops are few",
+    when="Rsqrt of a variance over the batch plus a constant, used as a factor, without a fused batch norm",
+    advice="use tf.raw_ops.FusedBatchNormV3; Keras 3's BatchNormalization has no such argument",
+    unless="the input does not have 4 or 5 dimensions, or is not 16-bit or 32-bit; in inference, the ops are few",
     says="Prefer tf.nn.fused_batch_norm to tf.nn.batch_normalization.",
     source=TPU_NOTES,
 )
 NAMED_BATCH_NORM = Rule(
     id="TPU-BN-2",
-    title="Batch norm of many ops, by its name",
+    title="Unfused batch norm, by name",
     device="tpu",
     level="low",
     reads=("names",),
     when="a scope named batch_norm or batchnorm, in any case, has an Rsqrt and no fused batch norm",
-    advice="lint the SavedModel or graph, which tells (TPU-BN-1)",
-    unless="the name misleads, or the compiler fuses the ops",
+    advice="lint the SavedModel or graph for certainty (TPU-BN-1)",
+    unless="the name is misleading, or the compiler fuses the ops",
     says="Prefer tf.nn.fused_batch_norm to tf.nn.batch_normalization.",
     source=TPU_NOTES,
 )
@@ -109,7 +109,7 @@ def _check_reductions(graph: OpGraph, ledger: Ledger) -> None:
             for after in _later_reductions(graph, index, given):
                 # The variance depends on the mean.
                 if graph.op(after) == graph.op(index) and graph.known(after) == output:
-                    what = f"one {graph.op(index)} of {shape_text(given)} waits for the other: two passes over it"
+                    what = f"one {graph.op(index)} of {shape_text(given)} depends on the other: two passes over it"
                     ledger.add(DEPENDENT.found(place(graph, index, after), "low", what))
         _check_scaled(graph, ledger, index)
     _check_parallel(graph, ledger)
@@ -122,7 +122,7 @@ def _check_chain(graph: OpGraph, ledger: Ledger, index: int) -> None:
     after = users[0][0]
     shapes = (graph.input_shape(index, 0), output, graph.shape(after))
     what = (
-        f"{graph.op(index)} of {graph.op(after)}, one after the other: "
+        f"{graph.op(index)} after {graph.op(after)}, sequentially: "
         f"{' to '.join(shape_text(dims or ()) for dims in shapes)}"
     )
     ledger.add(CHAIN.found(place(graph, index, after), "low", what, certainty="exact"))
@@ -226,10 +226,10 @@ def _check_batch_norms(graph: OpGraph, ledger: Ledger) -> None:
             BATCH_NORM.found(
                 {"ops": (scope or graph.name_of(index),), "op_type": "batch norm"},
                 "medium",
-                f"a batch norm of many ops: {parts}",
+                f"an unfused batch norm: {parts}",
                 advice=(
                     "use the fused op: tf.raw_ops.FusedBatchNormV3, or tf.compat.v1.nn.fused_batch_norm in old code. "
-                    "BatchNormalization of Keras 3 has no such argument: there it takes a layer of your own"
+                    "Keras 3's BatchNormalization has no such argument: write a custom layer"
                 ),
                 unless=f"{BATCH_NORM.unless}, and are fused",
                 certainty="exact",
@@ -270,12 +270,12 @@ def check_op_names(ops: Iterable[NamedOp], ledger: Ledger) -> None:
                 NAMED_BATCH_NORM.found(
                     {"ops": (scope,), "op_type": "batch norm"},
                     "low",
-                    "by its name a batch norm, of many ops: it runs Rsqrt and no fused batch norm",
+                    "an unfused batch norm, by its name: it runs Rsqrt, but no fused batch norm",
                     advice=(
-                        f"{NAMED_BATCH_NORM.advice}; if it is one, use tf.raw_ops.FusedBatchNormV3. "
-                        "BatchNormalization of Keras 3 has no such argument"
+                        f"{NAMED_BATCH_NORM.advice}; if it is one, use tf.raw_ops.FusedBatchNormV3. Keras 3's "
+                        "BatchNormalization has no such argument"
                     ),
-                    unless="the name misleads, or the ops are fused by the compiler",
+                    unless="the name is misleading, or the compiler fuses the ops",
                     certainty="weak",
                     share=sum(shares) if shares else None,
                 )
@@ -292,24 +292,24 @@ def _check_instruction(at: Place, ledger: Ledger) -> None:
         after = Place(at.graph, user)
         own = after.name and after.name != at.name and "dot" not in at.name
         if own and after.instruction.opcode == "reduce" and after.node.reducer == reducer:
-            ledger.add(CHAIN.found(at.where, "low", f"{reducer} of {reducer}, one after the other"))
+            ledger.add(CHAIN.found(at.where, "low", f"{reducer} after {reducer}, sequentially"))
     if _is_awaited(at):
         if _BATCH_NORM.search(at.name):
             ledger.add(
                 BATCH_NORM.found(
                     at.where,
                     "medium",
-                    "a batch norm of many ops: the variance waits for the mean",
+                    "an unfused batch norm: the variance depends on the mean",
                     advice=(
-                        "use the fused op, tf.raw_ops.FusedBatchNormV3; batch norms of Keras 3 and flax have no such "
-                        "argument"
+                        "use the fused op, tf.raw_ops.FusedBatchNormV3; batch norms in Keras 3 and flax have no "
+                        "such argument"
                     ),
-                    unless="it is written by hand on purpose, or takes little of the step",
+                    unless="it is written manually on purpose, or takes a small part of the step",
                     certainty="weak",
                 )
             )
         else:
-            what = f"one {reducer} of {at.operand(0)} waits for the other: two passes over it"
+            what = f"one {reducer} of {at.operand(0)} depends on the other: two passes over it"
             ledger.add(DEPENDENT.found(at.where, "low", what))
     _check_scaled_instruction(at, ledger)
 

@@ -14,13 +14,13 @@ from tfperf.models.linter.rule import BOTH, TPU_NOTES, Ledger, Rule, Topic
 
 SPACE = Rule(
     id="TPU-BS-1",
-    title="Batch, space and depth exchanged",
+    title="Conversion between batch, space and depth",
     device="tpu",
     level="medium",
     reads=("graph",),
-    when="an op between batch, space and depth; not space-to-depth of an input of up to 4 channels",
+    when="an op that converts between batch, space and depth, except space-to-depth of an input with up to 4 channels",
     advice="do it on the host, or choose a model without it",
-    unless="it makes an input of a few channels wide enough for a convolution",
+    unless="it widens an input with few channels for a convolution",
     says="These are expensive, since data move from padded to unpadded dimensions or back.",
     source=TPU_NOTES,
 )
@@ -30,7 +30,7 @@ RESHAPE = Rule(
     device="tpu",
     level="medium",
     reads=("graph",),
-    when="the last two dimensions change, and a quarter or more of 1 MiB or more is padding before or after",
+    when="the last two dimensions change, and a quarter or more of at least 1 MiB is padding before or after",
     advice="keep the last two dimensions, or make them multiples of 8 and 128 before and after",
     unless="the compiler can make it a view (a bitcast)",
     says="A reshape may be expensive when it moves data within a padded dimension.",
@@ -43,11 +43,11 @@ INPUT = Rule(
     level="high",
     reads=BOTH,
     when=(
-        "an input of three dimensions or more that the host passes in each step is at least twice as large when "
-        "padded, and 1 MiB or more; arguments of functions are judged where the graph says who calls them"
+        "an input with at least three dimensions that the host passes in each step is at least twice as large when "
+        "padded, and at least 1 MiB; function arguments are checked if the graph shows their callers"
     ),
-    advice="send it as one dimension, and reshape it on the device",
-    unless="it stays on the device from step to step, as weights do",
+    advice="send it with one dimension, and reshape it on the device",
+    unless="it stays on the device between steps, like weights",
     says="With much padding, it helps to reshape to rank 1 on the host, and back on the device.",
     source=TPU_NOTES,
 )
@@ -59,9 +59,9 @@ _LEAST_WASTE = 0.25
 _INPUT_RATIO = 2.0
 _FED = frozenset(("IteratorGetNext", "InfeedDequeue", "InfeedDequeueTuple"))
 _INPUTS = _FED | {"_Arg", "Placeholder"}
-_NOT_SAID = "the graph does not say whether the host passes this argument in each step"
+_NOT_SAID = "the graph does not show whether the host passes this argument in each step"
 _NO_NUMBERS = ("resource", "variant", "string")
-_ON_THE_HOST = "send it as one dimension (tf.reshape(x, [-1]) on the host), and reshape it on the device"
+_ON_THE_HOST = "send it with one dimension (tf.reshape(x, [-1]) on the host), and reshape it on the device"
 
 
 def _check_space(graph: OpGraph, ledger: Ledger) -> None:

@@ -16,28 +16,28 @@ _SAYS = "Transposes of operands and results of tf.matmul and tf.conv_n_d can be 
 
 BESIDE_PRODUCT = Rule(
     id="TPU-MM-1",
-    title="Free transpose beside a matrix product",
+    title="Free transpose at a matrix product",
     device="tpu",
     level="info",
     reads=("graph",),
-    when="a transpose is read by matrix products only and exchanges the last two dimensions, or reads a product",
+    when="a transpose swaps the last two dimensions and only matrix products read it, or it reads a product",
     advice="nothing to change",
-    unless="another op reads it too",
+    unless="another op also reads it",
     says="Transposing either operand of tf.matmul, or its result, is effectively free.",
     source=TPU_NOTES,
 )
 BESIDE_CONVOLUTION = Rule(
     id="TPU-CV-3",
-    title="Free transpose beside a convolution",
+    title="Free transpose at a convolution",
     device="tpu",
     level="info",
     reads=("graph",),
     when=(
-        "a transpose exchanges only batch and features of an activation or result of a convolution, or the "
-        "features of its kernel"
+        "a transpose swaps only batch and features of an activation or result of a convolution, or the features of "
+        "its kernel"
     ),
     advice="nothing to change",
-    unless="another op reads it too",
+    unless="another op also reads it",
     says="An activation can be transposed freely if only its feature and batch dimensions are exchanged.",
     source=TPU_NOTES,
 )
@@ -47,21 +47,21 @@ COSTLY = Rule(
     device="tpu",
     level="medium, info",
     reads=BOTH,
-    when="a transpose that neither TPU-MM-1 nor TPU-CV-3 says is free, and not only of dimensions of size 1",
-    advice="keep one order of dimensions, or let a product or convolution read the tensor as it is",
-    unless="the op after it would be slower in the other order",
+    when="a transpose that is not free by TPU-MM-1 or TPU-CV-3, and does not only move dimensions of size 1",
+    advice="keep one order of dimensions, or let a product or convolution read the tensor directly",
+    unless="the next op would be slower with the other order",
     says=_SAYS,
     source=TPU_NOTES,
 )
 PAIR = Rule(
     id="TPU-TR-2",
-    title="Transposes that undo each other",
+    title="Inverse transposes",
     device="tpu",
     level="medium, info",
     reads=("graph",),
-    when="a transpose and its inverse, with elementwise ops between that nothing else reads",
+    when="a transpose and its inverse, separated only by elementwise ops without other readers",
     advice="remove both",
-    unless="a vector in between is added along a dimension that moves",
+    unless="an op in between adds a vector along a dimension that moves",
     says=_SAYS,
     source=TPU_NOTES,
 )
@@ -75,7 +75,7 @@ def _check_transposes(graph: OpGraph, ledger: Ledger) -> None:
         name, perm, where = graph.name_of(index), perm_of(graph, index), place(graph, index)
         given, output = graph.input_shape(index, 0), graph.known(index)
         if perm is None or given is None or -1 in given or output is None or sorted(perm) != list(range(len(given))):
-            ledger.cannot(name, "which dimensions it exchanges is computed" if perm is None else OPEN)
+            ledger.cannot(name, "the permutation is computed at run time" if perm is None else OPEN)
             continue
         ledger.judge(name)
         if index in pairs:
@@ -85,8 +85,8 @@ def _check_transposes(graph: OpGraph, ledger: Ledger) -> None:
                 PAIR.found(
                     place(graph, index, pairs[index]),
                     _level(moved),
-                    f"one transpose undoes the other: {format_bytes(moved)} are read and written for nothing",
-                    advice="remove both: elementwise ops between them do not care about the order",
+                    f"one transpose reverts the other: {format_bytes(moved)} are read and written unnecessarily",
+                    advice="remove both: elementwise ops between them do not depend on the order",
                     moved_bytes=moved,
                 )
             )
@@ -94,16 +94,16 @@ def _check_transposes(graph: OpGraph, ledger: Ledger) -> None:
         if index in undone or kept == sorted(kept):  # moving dimensions of size 1 moves no data
             continue
         if _is_free_beside_product(graph, index, perm):
-            what = "this transpose costs nothing: a matrix product reads or writes it as it is"
+            what = "this transpose is free: a matrix product reads or writes it directly"
             ledger.add(BESIDE_PRODUCT.found(where, "info", what))
         elif _is_free_beside_convolution(graph, index, perm):
-            what = "it exchanges batch and features, or the features of a kernel, beside a convolution"
-            ledger.add(BESIDE_CONVOLUTION.found(where, "info", f"this transpose costs nothing: {what}"))
+            what = "it swaps batch and features, or the features of a kernel, at a convolution"
+            ledger.add(BESIDE_CONVOLUTION.found(where, "info", f"this transpose is free: {what}"))
         else:
             moved = _bytes(graph, index, given, output)
             becomes = f"{shape_text(given)} becomes {shape_text(output)}"
             what = f"{becomes}: {format_bytes(moved)} are read and written, padded"
-            unless = f"{COSTLY.unless}; look at its time in a profile"
+            unless = f"{COSTLY.unless}; check its time in a profile"
             ledger.add(COSTLY.found(where, _level(moved), what, unless=unless, moved_bytes=moved))
 
 

@@ -33,10 +33,10 @@ _READY = 'openFlames();\ndocument.documentElement.dataset.state = "ready";'
 _MARGIN, _LINE, _LETTER = 10, 18, 6.9
 _LONGEST_LINE = 170
 HOW_TO_READ = (
-    "A box is as wide as its value. Below a box is what is in it; free space there is its own, or that of boxes which "
+    "The width of a box is its value. Nested boxes are below it; free space there is its own value, or boxes that "
     "are not drawn."
 )
-HOW_TO_READ_CHANGES = "Red boxes have more than before, blue ones less; pale ones differ little."
+HOW_TO_READ_CHANGES = "Red boxes have larger values than before, blue boxes smaller ones; pale boxes differ little."
 
 
 class FlameDocument(Struct, frozen=True, kw_only=True):
@@ -118,11 +118,11 @@ def omitted_text(chart: FlameChart) -> str:
     """Return the number of omitted boxes as text; empty if there are none."""
     if not chart.omitted:
         return ""
-    return f"Not drawn: {counted(chart.omitted, 'box', 'boxes')} narrower than all these."
+    return f"Not drawn: {counted(chart.omitted, 'narrower box', 'narrower boxes')}."
 
 
 def _summary(chart: FlameChart) -> str:
-    text = f"All of it is {measure_text(chart.widths[0], chart.unit)}"
+    text = f"Total: {measure_text(chart.widths[0], chart.unit)}"
     return f"{text}, before {measure_text(chart.before[0], chart.unit)}." if chart.before else f"{text}."
 
 

@@ -64,7 +64,7 @@ _REMARK_BYTES = 400
 _ANCHOR = re.compile(r"[a-z][a-z0-9_]{0,40}")
 _HINT = re.compile(r"(PATH )?-s ([a-z0-9_]+)\b(?! --)")
 """An option that shows a section in a terminal; with more text around it, it is part of a command."""
-_OMITTED = "Sections omitted, because this page is limited to 5 MB: {} ({}). JSON has them."
+_OMITTED = "Sections omitted because the HTML report is limited to 5 MB: {} ({}). JSON has them."
 
 
 class PageChart(Struct, frozen=True):

@@ -200,7 +200,7 @@ def _flame_words(chart: FlameChart) -> str:
     inside = _listed(texts, len(outer)) or "nothing"
     omitted = f" Not drawn: {counted(chart.omitted, 'narrower box', 'narrower boxes')}." if chart.omitted else ""
     drawn = counted(len(chart.widths), "box", "boxes")
-    return f"{drawn}. In all {measure_text(chart.widths[0], chart.unit)}: {inside}.{omitted}"
+    return f"{drawn}. Total {measure_text(chart.widths[0], chart.unit)}: {inside}.{omitted}"
 
 
 def chart_words(chart: Chart) -> str:
@@ -245,7 +245,7 @@ def _line_words(chart: Sparkline) -> str:
     if not values:
         return f"{count:,} values, all unknown."
     low, high = (measure_text(value, chart.unit) for value in (min(values), max(values)))
-    return f"{count:,} values between {low} and {high}; each holds until the next."
+    return f"{count:,} values between {low} and {high}; each value applies until the next one."
 
 
 def _step_words(chart: StepChart) -> str:
@@ -263,22 +263,22 @@ def _step_words(chart: StepChart) -> str:
     if not unflagged:
         sentences[0] += ", all flagged"
     elif len(unflagged) < count:
-        sentences[0] = f"{len(unflagged):,} of {sentences[0]} (flagged ones omitted)"
+        sentences[0] = f"{len(unflagged):,} of {sentences[0]} (flagged steps omitted)"
     shortest, longest = min(counted, key=totals.__getitem__), max(counted, key=totals.__getitem__)
     if len(counted) == 1:
         sentences[0] += f": it takes {time_of(longest)}."
     else:
         sentences[0] += f": the shortest takes {time_of(shortest)}, the longest {time_of(longest)}."
     if shares := _shares(chart, counted):
-        sentences.append(f"Of {'its' if len(counted) == 1 else 'their'} time: {shares}.")
+        sentences.append(f"Shares of {'its' if len(counted) == 1 else 'their'} time: {shares}.")
     if (limit := cut_limit(chart, totals)) is not None:
         cut = [time_of(step) for step, total in enumerate(totals) if total > limit]
         sentences.append(f"Cut off at {limit:g} ms: {_listed(cut, len(cut))}.")
     if chart.kinds:
         first, *others = dict.fromkeys(map(_short_name, chart.kinds))
-        sentences.append(f"Filled bars are {first} steps, striped ones {listed(others)} steps.")
+        sentences.append(f"Filled bars are {first} steps, striped bars are {listed(others)} steps.")
     if count > MOST_STEPS:
-        sentences.append(f"Of every {steps_per_bar(count)} steps in a row, the longest is drawn.")
+        sentences.append(f"Each bar is the longest of {steps_per_bar(count)} consecutive steps.")
     return " ".join(sentences)
 
 
