@@ -4,7 +4,7 @@
 
 For each profile: is the built-in cause first, are all steps there, is the step as long as the program measured it, do
 compute, copies and idle time of the device make up the wall time, are the copied bytes those of the program, are
-products in the precision that was requested, and is no rate above the peak of the device. Prints a line for each, then
+products in the precision that was asked for, and is no rate above the peak of the device. Prints a line for each, then
 a line for each question. --logs keeps the profiles as logdirs, to look at and to take samples from.
 
 Exit codes: 0 everything holds, 1 something does not.
@@ -27,7 +27,7 @@ STEP_ERROR, SUM_ERROR, BYTES_ERROR, FLOPS_ERROR = 0.1, 0.02, 0.05, 0.1
 
 
 def main() -> int:
-    """Judge all profiles of the folder; return 1 if something does not limits passed."""
+    """Judge all profiles of the folder; return 1 if something does not hold."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--logs", type=Path)
