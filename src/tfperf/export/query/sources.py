@@ -35,6 +35,14 @@ from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
 if TYPE_CHECKING:
     from tfperf.trace.host_trace import HostTrace
 
+_SQL_TYPES: Mapping[str, Type] = {
+    "bool": "BOOLEAN",
+    "double": "DOUBLE",
+    "float": "DOUBLE",
+    "uint64": "HUGEINT",
+    "int16": "INTEGER",
+    "int32": "INTEGER",
+}  # texts, also in dictionaries: VARCHAR; other integers: BIGINT
 _NEED_STATS = frozenset({"stats", "name_stats"})  # tables that need the stats of events
 
 
@@ -206,8 +214,9 @@ class Dataset(Struct, frozen=True, dict=True):
             declared = {column.name: column for column in (EVENTS.columns[0], *of_table.columns)}
             fields = [] if name in self.views else self._open(name).schema
             columns = [
-                SqlColumn(each.name, _type(str(each.type)), column.unit, column.meaning)
+                SqlColumn(each.name, sql_type, column.unit, column.meaning)
                 for each in fields
+                for sql_type in ["VARCHAR" if "string" in str(each.type) else _SQL_TYPES.get(str(each.type), "BIGINT")]
                 for column in [declared.get(each.name, SqlColumn(each.name, "VARCHAR", "", ""))]
             ]
             tables[name] = SqlTable(name, of_table.meaning, tuple(columns) or of_table.columns)
@@ -262,10 +271,3 @@ class Dataset(Struct, frozen=True, dict=True):
         except (OSError, pa.ArrowInvalid) as error:
             text = " ".join(str(error).split())
             raise TraceFormatError(f"cannot read the table {name} of the dataset {self.folder}: {text}") from error
-
-
-def _type(arrow: str) -> Type:
-    if "string" in arrow:
-        return "VARCHAR"
-    types: dict[str, Type] = {"bool": "BOOLEAN", "double": "DOUBLE", "float": "DOUBLE", "uint64": "HUGEINT"}
-    return types.get(arrow, "INTEGER" if arrow in ("int16", "int32") else "BIGINT")

@@ -25,7 +25,6 @@ from tfperf.base.arrays import (
     NO_NUMBERS,
     Bools,
     Float64s,
-    Int32s,
     Int64s,
     Intervals,
     difference,
@@ -39,7 +38,7 @@ from tfperf.base.arrays import (
 from tfperf.base.units import percent
 from tfperf.sections.ops.analysis import OpKey
 from tfperf.sections.ops.groups import NO_SCOPE, PATH_READ, is_backward, layer_of, models_of
-from tfperf.trace.event_names import Op, mask, parse_op
+from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host.host_ops import compiled_ops
 from tfperf.trace.host.host_state import HostStates, State
 from tfperf.trace.host.python_frames import frame_names, python_functions
@@ -231,7 +230,12 @@ def step_ops(
     """Return the times of ops, without exchanges, in the steps of a host (None if not recorded), and when loops run."""
     name_of, compiled, _ = compiled_ops(trace)
     ops = (*map(parse_op, trace.names), *compiled)
-    rows = _rows(trace, states, name_of, ops)
+    # Ops that compute for the step, including those that XLA compiled for the host.
+    computes = states.code == State.COMPUTE
+    thunks = trace.stat("hlo_op").event
+    computes[thunks[trace.on_host[thunks]]] = True
+    rows = np.flatnonzero(computes & trace.on_host)
+    rows = rows[np.array([not _WAITING.match(op.type) for op in ops], np.bool_)[name_of[rows]]]
     if not len(rows) or not len(steps):
         return None, EMPTY
     names, key = distinct_index(name_of[rows])
@@ -287,16 +291,6 @@ class _Events(NamedTuple):
 
     def at(self, places: Bools) -> _Events:
         return _Events(*(column[places] for column in self))
-
-
-def _rows(trace: HostTrace, states: HostStates, name_of: Int32s, ops: Sequence[Op]) -> Int64s:
-    """Return the events of ops that compute for the step, including those that XLA compiled for the host."""
-    computes = states.code == State.COMPUTE
-    thunks = trace.stat("hlo_op").event
-    computes[thunks[trace.on_host[thunks]]] = True
-    rows = np.flatnonzero(computes & trace.on_host)
-    counts = np.array([not _WAITING.match(op.type) for op in ops], np.bool_)
-    return rows[counts[name_of[rows]]]
 
 
 @lru_cache(maxsize=1 << 14)

@@ -176,7 +176,15 @@ def analyze(host: Host) -> Idle:
     if not devices:
         return idle
     states = host.host_states
-    windows = [_windows(trace, steps, device) for device in devices] if len(steps) else [_program(trace)] * len(devices)
+    if len(steps):
+        windows = [_windows(trace, steps, device) for device in devices]
+    else:
+        # Without profiler start and stop, which take most of a second on a TPU.
+        begin = max((trace.extent_ps[0], *profiler_times(trace, "start").end.tolist()))
+        end = min((trace.extent_ps[1], *profiler_times(trace, "stop").start.tolist()))
+        begin, end = (begin, end) if begin < end else trace.extent_ps
+        capture = Windows(np.array([begin], np.int64), np.array([end], np.int64), np.ones(1, np.bool_))
+        windows = [capture] * len(devices)
     pairs = zip(devices, windows, strict=True)
     gaps = [gaps_of(trace, device, of_device, host.launch_links, states) for device, of_device in pairs]
     of_devices = tuple(_device_idle(trace, *each) for each in zip(windows, gaps, strict=True))
@@ -184,14 +192,6 @@ def analyze(host: Host) -> Idle:
     averaged = {id(device) for device in idle.averaged}
     of_averaged = [pieces for pieces, device in zip(gaps, of_devices, strict=True) if id(device) in averaged]
     return replace(idle, longest=longest_gaps(trace, of_averaged, steps, states))
-
-
-def _program(trace: HostTrace) -> Windows:
-    """Return the capture as one window, without profiler start and stop, which take most of a second on a TPU."""
-    begin = max((trace.extent_ps[0], *profiler_times(trace, "start").end.tolist()))
-    end = min((trace.extent_ps[1], *profiler_times(trace, "stop").start.tolist()))
-    begin, end = (begin, end) if begin < end else trace.extent_ps
-    return Windows(np.array([begin], np.int64), np.array([end], np.int64), np.ones(1, np.bool_))
 
 
 def _windows(trace: HostTrace, steps: Steps, device: DeviceTime) -> Windows:

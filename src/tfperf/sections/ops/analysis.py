@@ -529,12 +529,22 @@ class _Names(NamedTuple):
     of_op: Int64s
     of_name: Int64s
 
+    @classmethod
+    def of(cls, trace: HostTrace, ops: tuple[DeviceOp, ...]) -> _Names:
+        index: dict[tuple[bool, str], int] = {}
+        of_op = [index.setdefault((bool(op.hlo_op), op.hlo_op or op.name), len(index)) for op in ops]
+        of_name = []
+        for name in trace.names:
+            framework = index.get((False, parse_op(name).name), -1) if ":" in name else -1
+            of_name.append(framework if framework >= 0 else index.get((True, name), -1))
+        return cls(np.array(of_op, np.int64), np.array(of_name, np.int64))
+
 
 def op_runs(trace: HostTrace, work: DeviceWork) -> OpRuns:
     """Return the number of runs of each op."""
     places = np.flatnonzero(work.op >= 0)
     rows, op, ops = work.rows[places], work.op[places], len(work.ops)
-    names = _names(trace, work.ops)
+    names = _Names.of(trace, work.ops)
     events = _Launched(op, names.of_op[op], launch_links(trace, rows).of(rows))
     lost = _lost_calls(trace.line_of[rows], events)
     lines = [line for plane in trace.devices for line in trace.device_lines(plane, derived=True)]
@@ -551,16 +561,6 @@ def op_runs(trace: HostTrace, work: DeviceWork) -> OpRuns:
         better = (candidate > 0) & ~is_known
         runs, is_known = np.where(better, candidate, runs), is_known | better
     return OpRuns(runs, is_known)
-
-
-def _names(trace: HostTrace, ops: tuple[DeviceOp, ...]) -> _Names:
-    index: dict[tuple[bool, str], int] = {}
-    of_op = [index.setdefault((bool(op.hlo_op), op.hlo_op or op.name), len(index)) for op in ops]
-    of_name = []
-    for name in trace.names:
-        framework = index.get((False, parse_op(name).name), -1) if ":" in name else -1
-        of_name.append(framework if framework >= 0 else index.get((True, name), -1))
-    return _Names(np.array(of_op, np.int64), np.array(of_name, np.int64))
 
 
 def _counted(op: Int64s, run: Int64s, ops: int) -> Int64s:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from itertools import compress
 
 from msgspec.structs import replace
 
 from tfperf.analysis.many_hosts import MOST_ROWS
 from tfperf.analysis.registry import Results, TableSpec, View, present
 from tfperf.base.units import PS_PER_MS, format_ms
-from tfperf.report.model import BarChart, Chart, Data, Fact, Level, Section, Table, at_levels
+from tfperf.report.model import BarChart, Chart, Fact, Level, Section, Table, at_levels
 from tfperf.sections.ops import GROUP_TABLES, PATTERN_TABLES, SIDE_TABLES
 from tfperf.sections.ops.analysis import OTHERS, Ops, OpTable
 from tfperf.sections.ops.groups import scope_chart
@@ -133,7 +133,10 @@ def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[Ch
     shown: Level = level if by in ("pattern", "op", "type") else "data"
     charts: list[Chart] = []
     for side in results["ops"].sides:
-        types, scopes, layers = (_rows_of(side.side, data[spec.name]) for spec in GROUP_TABLES.values())
+        types, scopes, layers = (
+            {key: list(compress(values, [each == side.side for each in rows["side"]])) for key, values in rows.items()}
+            for rows in (data[spec.name] for spec in GROUP_TABLES.values())
+        )
         ops = data[SIDE_TABLES[side.side].name]
         if by != "op":
             ops = data.get(PATTERN_TABLES[side.side].name, ops)
@@ -147,13 +150,6 @@ def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[Ch
             scope_chart(side, f"{title} name scope, as a tree{of_all}", level if by == "scope" else "data"),
         ]
     return tuple(charts)
-
-
-def _rows_of(side: str, data: Data) -> Mapping[str, Sequence[Any]]:
-    is_wanted = [other == side for other in data["side"]]
-    return {
-        key: [value for value, wanted in zip(values, is_wanted, strict=True) if wanted] for key, values in data.items()
-    }
 
 
 def _bars(title: str, names: Sequence[str], percent: Sequence[float], level: Level) -> BarChart:

@@ -105,7 +105,13 @@ def put_on_device_clocks(
     shared = None if least is not None and most is not None and least > most else (least, most)
     for plane, clock in clocks.items():
         least, most = bounds[plane] if shared is None else shared
-        shift = _least_shift(least, most)
+        # The smallest shift within the bounds; their middle if they contradict each other slightly, else 0.
+        if least is not None and most is not None and least > most:
+            shift = (least + most) // 2 if least - most < _CONTRADICTION_PS else 0
+        else:
+            shift = max(0, least or 0)
+            shift = shift if most is None else min(shift, most)
+        shift = shift if abs(shift) <= _LONGEST_SHIFT_PS else 0
         for line in planes[plane].lines:
             events.start_ps[line.start : line.stop] += shift
         clocks[plane] = replace(clock.later(shift), shift_ps=shift, shift_bounds_ps=(least, most))
@@ -199,7 +205,11 @@ def _fit(device: Int64s, converted: Int64s) -> _Fit:
         before, near = near, np.abs(fit.residual(device, difference)) <= _NEAR_PS
         if np.array_equal(before, near):
             break
-        fit = _least_squares(device[near], difference[near])
+        # Least squares.
+        middle, level = float(device[near].mean()), int(difference[near][0])  # small numbers keep their precision
+        run, rise = device[near] - middle, (difference[near] - level).astype(np.float64)
+        square = float(run @ run)
+        fit = _Fit(middle, level + float(rise.mean()), float(run @ rise) / square if square else 0.0)
     length = int(device[-1] - device[0])
     is_drift = abs(fit.drift) * length >= _LEAST_DRIFT_PS and abs(fit.drift) <= _FASTEST
     return fit if is_drift else _Fit(fit.middle, fit.value, 0.0)
@@ -215,13 +225,6 @@ def _through_most(x: Float64s, y: Float64s, weight: Float64s) -> _Fit:
     support = (np.abs(away) <= _NEAR_PS) @ weight
     best = np.lexsort((np.abs(slope), -support))[0]
     return _Fit(float(x[at[best]]), float(y[at[best]]), float(slope[best]))
-
-
-def _least_squares(device: Int64s, difference: Int64s) -> _Fit:
-    middle, level = float(device.mean()), int(difference[0])  # small numbers keep their precision
-    run, rise = device - middle, (difference - level).astype(np.float64)
-    square = float(run @ run)
-    return _Fit(middle, level + float(rise.mean()), float(run @ rise) / square if square else 0.0)
 
 
 def _pieces(device: Int64s, difference: Int64s) -> tuple[Float64s, Float64s, Float64s]:
@@ -337,13 +340,3 @@ def _bounds(
 def _once(values: Int64s) -> tuple[Int64s, Int64s]:
     distinct, first, counts = np.unique(values, return_index=True, return_counts=True)
     return distinct[counts == 1], first[counts == 1]
-
-
-def _least_shift(least: int | None, most: int | None) -> int:
-    """Return the smallest shift within the bounds, their middle if they contradict each other slightly, else 0."""
-    if least is not None and most is not None and least > most:
-        shift = (least + most) // 2 if least - most < _CONTRADICTION_PS else 0
-    else:
-        shift = max(0, least or 0)
-        shift = shift if most is None else min(shift, most)
-    return shift if abs(shift) <= _LONGEST_SHIFT_PS else 0
