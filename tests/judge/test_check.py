@@ -170,8 +170,8 @@ def test_a_doubt_that_touches_a_figure_leaves_its_limit_unknown(tmp_path: Path) 
         judged = judged_by(analysis, limit)
         assert (judged.status, judged.measured, judged.doubt) == ("unknown", None, "")
         assert judged.why == (
-            f"the profile may be incomplete or wrong: {STOPS}; capture it again and copy the complete file, or judge it "
-            "all the same with --allow-doubt."
+            f"the profile may be incomplete or wrong: {STOPS}; capture it again and copy the complete file, or "
+            "judge it all the same with --allow-doubt."
         )
     for limit in ("input_cost <= 20%", "cause[input_wait] <= 0", "steps.input_ms < 1s"):
         assert "the last 5 of 10 steps" in judged_by(analysis, limit).why, limit

@@ -117,7 +117,8 @@ def test_the_least_busy_device_counts(tmp_path: Path) -> None:
     measurement = measured("device_busy >= 50%", judged_host(tmp_path, cpu(), *planes, gpu(2)))
     assert measurement.value == 50.0
     assert measurement.why == (
-        "/device:GPU:1, the least busy of 2 devices, over 4 training steps; omitted: 1 of 3 devices, without recorded work"
+        "/device:GPU:1, the least busy of 2 devices, over 4 training steps; omitted: 1 of 3 devices, "
+        "without recorded work"
     )
 
 

@@ -90,7 +90,8 @@ def test_too_few_steps_are_inconclusive(before: int, after: int) -> None:
     assert comparison.verdict == "inconclusive"
     assert (comparison.ratio, comparison.steps_needed) == (None, FEWEST_STEPS["mean"])
     assert comparison.why == (
-        f"the runs have {before} and {after} whole steps, but the mean requires at least 5 in each run; capture 20 or more."
+        f"the runs have {before} and {after} whole steps, but the mean requires at least 5 in each run; "
+        "capture 20 or more."
     )
     assert (comparison.before_ms is None) == (before == 0)
 

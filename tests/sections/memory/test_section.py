@@ -293,8 +293,8 @@ def test_growth_says_when_memory_is_full() -> None:
     (finding,) = findings_of(memory(allocator(growth_bytes_per_step=float(GIB // 4))))
     assert finding.code == "memory_growth"
     assert finding.text == (
-        "GPU_0_bfc grows steadily: over 10 steps, the memory that stays in use grows by 268 MB per step. At that rate it is full "
-        "after 32 more steps."
+        "GPU_0_bfc grows steadily: over 10 steps, the memory that stays in use grows by 268 MB per step. "
+        "At this rate, it is full after 32 more steps."
     )
 
 
