@@ -41,7 +41,7 @@ def test_several_batches_in_a_step(tmp_path: Path) -> None:
 def test_without_steps_nothing_is_concluded(tmp_path: Path) -> None:
     batch = batch_of(tmp_path, job([event("MatMul:MatMul", 0, 10)]))
     assert (batch.has_steps, batch.batch.size) == (False, None)
-    assert "without steps" in batch.batch.reason
+    assert "has no steps" in batch.batch.reason
 
 
 def test_input_from_elsewhere_is_one_batch_if_each_layer_runs_once(tmp_path: Path) -> None:
@@ -78,9 +78,9 @@ def test_pipelines_tell_of_replicas_that_names_hide(tmp_path: Path) -> None:
     ("planes", "words"),
     [
         ((job(steps(), feeding(10), replica(3)),), "some replicas have no events (op names include replica_3)"),
-        ((job(steps(), fetches("[32,64] [32]")), gpu(0), gpu(1)), "2 devices took part"),
+        ((job(steps(), fetches("[32,64] [32]")), gpu(0), gpu(1)), "2 devices are active"),
         ((job(steps(), feeding(10), feeding(20), feeding(30), replica(1)),), "3 pipelines feed devices"),
-        ((job(steps(), feeding(10), feeding(20), replica(1)), gpu(0), gpu(1), gpu(2)), "3 devices took part"),
+        ((job(steps(), feeding(10), feeding(20), replica(1)), gpu(0), gpu(1), gpu(2)), "3 devices are active"),
     ],
 )
 def test_replicas_that_do_not_add_up_are_unknown(tmp_path: Path, planes: Any, words: str) -> None:
@@ -381,11 +381,11 @@ def test_it_is_32_and_so_sure(evidence: list[Evidence], ops: OpOutputs, confiden
 @pytest.mark.parametrize(
     ("evidence", "ops", "words"),
     [
-        ([], SILENT, "no shape in the trace"),
+        ([], SILENT, "no shape of the step's input"),
         ([SINGLE], SILENT, "elements have one part"),
-        ([], layers((32, 4)), "only outputs of ops"),
-        ([], layers((32, 4), (64, 2)), "only outputs of ops"),
-        ([], layers((1536, 2), (1536, 2), (1536, 2)), "only outputs of ops"),  # batches times words, say
+        ([], layers((32, 4)), "only op outputs"),
+        ([], layers((32, 4), (64, 2)), "only op outputs"),
+        ([], layers((1536, 2), (1536, 2), (1536, 2)), "only op outputs"),  # batches times words, say
         ([SINGLE], layers((64, 4), (64, 2)), "disagrees"),
         ([STAGE, Evidence(source="elements", examples=16, text="b", is_clear=True)], SILENT, "disagrees"),
         ([STAGE], layers((64, 4), (64, 2), (64, 1)), "disagrees"),
@@ -437,7 +437,7 @@ def test_a_marker_may_be_about_all_workers() -> None:
 def test_without_the_number_of_replicas_only_that_of_one_is_known() -> None:
     found = conclude(ELEMENTS, replicas=Replicas(None, None, "some left no events"))
     assert (found.size, found.per_replica) == (None, 32)
-    assert found.reason == "it is 32 for each replica, but how many there are is unknown: some left no events"
+    assert found.reason == "it is 32 per replica, but the number of replicas is unknown: some left no events"
 
 
 def test_what_keras_was_told_needs_no_number_of_replicas() -> None:
@@ -446,4 +446,4 @@ def test_what_keras_was_told_needs_no_number_of_replicas() -> None:
 
 
 def test_a_batch_that_replicas_cannot_share_evenly_is_unknown() -> None:
-    assert "no multiple" in conclude(MARKER, replicas=Replicas(3, 3)).reason
+    assert "not a multiple" in conclude(MARKER, replicas=Replicas(3, 3)).reason

@@ -76,25 +76,25 @@ EIGEN = tuple(f"tf_numa_-1_Eigen/{number}" for number in range(8))
 FIRST: dict[str, Case] = {
     "Python": Case(
         beside("m/norm/PyFunc:PyFunc"), "python_in_graph", 60, "use_graph_ops",
-        "m/norm/PyFunc runs Python, one call at a time",
+        "m/norm/PyFunc runs Python one call at a time",
     ),
     "eager Python": Case(
         beside("EagerPyFunc:EagerPyFunc"), "python_in_graph", 60, "use_graph_ops",
-        "EagerPyFunc runs Python, one call at a time",
+        "EagerPyFunc runs Python one call at a time",
     ),
     "printing": Case(
-        beside("debug_1/StringFormat:StringFormat"), "print_in_graph", 60, "no_print", "in debug_1/StringFormat"
+        beside("debug_1/StringFormat:StringFormat"), "print_in_graph", 60, "no_print", "StringFormat formats text"
     ),
     "splitting texts": Case(
         beside("split/StringSplitV2:StringSplitV2"), "input_in_step", 60, "prepare_ahead",
-        "(most time: split/StringSplitV2)",
+        "(top: split/StringSplitV2)",
     ),
     "images": Case(
-        beside("DecodeJpeg:DecodeJpeg"), "input_in_step", 60, "prepare_ahead", "(most time: DecodeJpeg)"
+        beside("DecodeJpeg:DecodeJpeg"), "input_in_step", 60, "prepare_ahead", "(top: DecodeJpeg)"
     ),
     "examples": Case(
         beside("ParseExample/ParseExampleV2:ParseExampleV2"), "input_in_step", 60, "prepare_ahead",
-        "(most time: ParseExample/ParseExampleV2)",
+        "(top: ParseExample/ParseExampleV2)",
     ),
     "a sparse batch that is made dense": Case(
         job([
@@ -113,7 +113,7 @@ FIRST: dict[str, Case] = {
     ),
     "an embedding that is updated in all rows": Case(
         job(update("[400000,64]", 102_400_000)), "optimizer_update", 80, "sparse_update",
-        "[400000,64] (102 MB) is updated in all of its rows",
+        "[400000,64] (102 MB) is updated in all rows",
     ),
     "a dense layer with a very wide input": Case(
         job(wide("[9216,512]")), "dominant_layer", 80, "smaller_layer",
@@ -121,7 +121,7 @@ FIRST: dict[str, Case] = {
     ),
     "far more threads than cores": Case(
         job(in_each_step(("matmul:MatMul", 0, 100)), names=EIGEN), "too_many_threads", ANY, "set_threads",
-        "1 inter-op threads and 8 intra-op threads share 2 cores",
+        "1 inter-op thread and 8 intra-op threads share 2 cores",
     ),
 }  # fmt: skip
 NONE = {
@@ -236,7 +236,7 @@ def test_the_loop_of_a_recurrent_layer_is_named(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, in_each_step(ops[0], ("a:MatMul", 0, 10), *ops[1:]))
     cause = found.causes[0]
     assert cause.code == "small_work_per_step"
-    assert cause.detail.endswith("; the loop of lstm_1, over its time steps, takes 70.0%")
+    assert cause.detail.endswith("; the loop over the time steps of lstm_1 takes 70.0%")
     assert "larger_batch" in actions_of(cause)
 
 
@@ -250,7 +250,7 @@ def test_float64(tmp_path: Path) -> None:
     cause = found.causes[0]
     # All that is allocated is float64, so that ops which allocate nothing are too.
     assert (cause.code, cause.cost_percent) == ("double_precision", Range(40.0, 80.0))
-    assert cause.detail.startswith("matmul, add compute in 64 bit for 100.0% of it")
+    assert cause.detail.startswith("matmul, add compute in 64-bit precision for 100.0% of it")
     (action,) = cause.actions
     assert bounds(action.step_ms) == pytest.approx((0.02, 0.06))
 
@@ -269,7 +269,7 @@ def test_one_slow_replica_is_not_communication(tmp_path: Path) -> None:
     cause = found.causes[0]
     assert (cause.code, cause.cost_percent) == ("slow_replica", Range(80.0, 80.0))
     assert cause.detail == (
-        "the others wait for replica_1 in 5 of 5 steps; what it runs longer than they do is EagerPyFunc"
+        "the others wait for replica_1 in 5 of 5 steps; the op that takes longer on it is EagerPyFunc"
     )
     assert cause_of(found, "collectives").cost_percent == Range(10.0, 10.0)
 

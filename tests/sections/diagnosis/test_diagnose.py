@@ -75,15 +75,15 @@ FIRST: dict[str, Case] = {
     # Each of them is traced for the first time; one function would count its tracings.
     "a function made in a loop": Case(
         on_host((OP, 100), more=[*work("traced-nonXla"), *TRACED]), "compilation", 50, "create_function_once",
-        "work is traced in 5 of 5 calls, as a new tf.function each time",
+        "work was traced in 5 of 5 calls, as a new tf.function each time",
     ),
     "XLA compiles for each shape whatever is traced": Case(
         on_host((OP, 100), more=[*work("notTraced-xla"), *COMPILED]), "compilation", ANY, "pad_shapes",
-        "XLA compiles work in 5 of 5 calls; every run is a first run, and first runs take longer",
+        "XLA compiled work in 5 of 5 calls; every run is a first run, and first runs take longer",
     ),
     "a GPU that the job does not use": Case(
         (*on_host((OP, 100)), plane("/device:GPU:0")), "idle_devices", None, "use_all_devices",
-        "1 of 1 devices does nothing",
+        "1 of 1 device is unused",
     ),
     "ops one by one": Case(on_host(*[("EagerExecute: Add", 9.0)] * 9), "eager_ops", 100, "use_function"),
     "Keras calls no function": Case(
@@ -105,7 +105,7 @@ FIRST: dict[str, Case] = {
     "arrays that are converted in each step": Case(
         on_host((OP, 0), more=[*CONVERTED, *ALLOCATED]),
         "numpy_conversion", 60, "convert_once",
-        "1 arrays of 1 MB or more per step, the largest of 80.0 MB, in calls of train_step",
+        "1 array of 1 MB or more per step, up to 80.0 MB, in calls of train_step",
     ),
     "saving": Case(
         on_host((OP, 0), more=eagerly("ReadVariableOp", "SaveV2")), "checkpointing", ANY, "save_less_often",
@@ -156,7 +156,7 @@ def test_threads_of_the_pipeline_slow_the_step(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, plane("/host:CPU", *shared_cores()))
     cause = found.causes[0]
     assert cause.code == "input_contention"
-    assert cause.detail == "1.0 threads of the pipeline compete with the step for 2 cores"
+    assert cause.detail == "1.0 pipeline threads compete with the step for 2 cores"
     # Of 98 us: alone they would take 98 / (1 + 0.25 / 2) at most, and 98 / (1 + 1.2 / 2) at least, less 0.5 to 1.6 %
     # after waiting for 2 % of the step; the squares of what both leave open add up.
     spread = math.hypot(math.log(1.6 / 1.125) / 2, math.log(0.995 / 0.984) / 2)
@@ -179,7 +179,7 @@ def test_a_pipeline_that_hardly_works_or_is_beside_a_device_slows_nothing(tmp_pa
 @pytest.mark.parametrize(
     ("cores", "clause"),
     [
-        (1, "; 1.0 of 1 core are busy, so more parallelism cannot help"),
+        (1, "; 1.0 of 1 core is busy, so more parallelism cannot help"),
         (2, ""),
         (8, "; only 1.0 of 8 cores are busy, as far as the profile shows"),
     ],
@@ -189,7 +189,7 @@ def test_waiting_says_whether_the_cores_have_nothing_to_do_or_are_full(tmp_path:
     job = plane("/host:CPU", *waiting_job("Map", op="DecodeJpeg"))
     found = diagnosis(tmp_path, job, plane(CAPTURE_PLANE, stats={"cpu_affinity": cores}))
     cause = cause_of(found, "input_wait")
-    assert cause.detail == f"the stage waited for is Map{clause}"
+    assert cause.detail == f"the blocking tf.data stage is Map{clause}"
     assert ("host_cpu_full" in actions_of(cause)) == (cores == 1)
 
 
@@ -231,7 +231,7 @@ def traced(events: list[Event], first: int, last: int) -> list[Event]:
 
 def test_compilation_names_the_function_and_how_often(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*traced(steps((OP, 100)), 0, 5)))
-    assert found.headline == "Compilation takes 50.0% of the step: work is traced in 5 of 5 calls."
+    assert found.headline == "Compilation takes 50.0% of the step: work was traced in 5 of 5 calls."
     after = found.causes[0].actions[0].step_ms
     assert after is not None
     assert after.low == pytest.approx(0.05 * (1 - 0.8 * 0.5)), "at best, what is left gets faster, too"
@@ -265,14 +265,14 @@ def test_time_inside_a_call_is_not_python(tmp_path: Path) -> None:
     events = [event(CALL, 100 * n, 100) for n in range(5)]
     found = diagnosis(tmp_path, host(*events, *steps((OP, 85))))
     assert codes_of(found.causes) == ["waiting_in_calls"]
-    assert found.headline.startswith("Nothing worth fixing")
+    assert found.headline.startswith("No cause worth fixing")
 
 
 def test_what_a_step_costs_whatever_its_size(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*steps((OP, 40), (LAUNCH, 30))))
     (cause,) = found.causes
     assert (cause.code, cause.cost_percent) == ("small_work_per_step", Range(60.0, 60.0))
-    assert cause.detail == "ops run for 40.0% of it"
+    assert cause.detail == "ops run for only 40.0% of it"
     after = {each.code: (each.step_ms.low, each.step_ms.high) for each in cause.actions if each.step_ms is not None}
     # 40 to 70 % of it for the same number of examples, in batches twice as large.
     assert after["larger_batch"] == pytest.approx((0.1 - 0.7 * 0.06, 0.1 - 0.4 * 0.06))
@@ -324,7 +324,7 @@ def test_a_function_leaves_the_time_of_kernels(tmp_path: Path) -> None:
     ops = eagerly(*["MatMul"] * 10)
     kernels = [event("EagerKernelExecute", each.start_us + 1, 5) for each in ops]
     first = diagnosis(tmp_path, host(*steps((OP, 0)), *ops, *kernels)).causes[0]
-    assert first.detail.endswith("; their kernels take 50.0%")
+    assert first.detail.endswith("; kernels take 50.0%")
     after = first.actions[0].step_ms
     assert after is not None
     assert first.cost_percent is not None
@@ -369,7 +369,7 @@ def test_a_part_of_a_category_says_of_how_much(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, launching, gpu(("volta_sgemm", 50, 50)))
     cause = cause_of(found, "launch_bound")
     assert cause.cost_percent == Range(30.0, 30.0)
-    assert cause.detail.endswith("a part of 40.0% in all")
+    assert cause.detail.endswith("part of 40.0% in total")
     assert [str(quantity) for quantity in cause.quantities][-1:] == ["40.0%"]
 
 
@@ -397,8 +397,8 @@ def test_evaluation_is_judged_by_its_own_figures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("stage", "root", "stage_waited_for", "first", "has_estimate"),
     [
-        ("Filter", 11, "the stage waited for is Filter", "cache", True),
-        ("Map", 1, "the stage waited for is Map", "prefetch", False),
+        ("Filter", 11, "the blocking tf.data stage is Filter", "cache", True),
+        ("Map", 1, "the blocking tf.data stage is Map", "prefetch", False),
         ("", 1, "the profile does not show the source of the batches", "look_at_stages", False),
     ],
 )
@@ -416,7 +416,7 @@ def test_a_device_that_does_nothing(tmp_path: Path) -> None:
     working = gpu(("volta_sgemm", 0, 100))
     found = diagnosis(tmp_path, host(*steps((OP, 10))), working, plane("/device:GPU:1"))
     cause = cause_of(found, "idle_devices")
-    assert cause.title == "1 of 2 devices do nothing"
+    assert cause.title == "1 of 2 devices are unused"
     assert (cause.cost_ms, cause.cost_percent) == (None, None)
 
 
@@ -477,7 +477,7 @@ def test_a_loop_of_another_thread_is_named_on_the_first_screen(tmp_path: Path) -
     threads = line("python", *loop("train_a", 100, 8), id=1), line("python", *loop("train_b", 70, 11), id=2)
     notes = build(results_of(trace_of(tmp_path, plane("/host:CPU", *threads)))).notes
     assert notes[0].startswith(
-        "Another thread runs a loop of its own at the same time (train_b: 11 times, median 0.06 ms)"
+        "Another thread runs a separate loop at the same time (train_b: 11 times, median 0.06 ms)"
     )
 
 

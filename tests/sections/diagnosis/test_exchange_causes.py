@@ -25,7 +25,8 @@ def test_a_host_that_computes_for_longer_is_the_first_cause(tmp_path: Path) -> N
     first = analysis["diagnosis"].causes[0]
     assert (first.code, first.host, first.cost_percent) == ("straggler", "b", Range(80.0, 80.0))
     assert first.detail == (
-        "b is last in 4 of 4 steps; the others wait 20.0 ms per step for it: it is 20.0 ms per step slower in host ops"
+        "b is the last host in 4 of 4 steps; the others wait 20.0 ms per step for it: "
+        "it spends 20.0 ms more per step on host ops"
     )
     assert first.actions[0].code == "look_at_host"
     after = first.actions[0].step_ms
@@ -37,9 +38,9 @@ def test_slow_input_of_one_host_is_blamed_once(tmp_path: Path) -> None:
     found = causes(analysis)
     first = analysis["diagnosis"].causes[0]
     assert (first.code, first.host, first.cost_percent) == ("input_wait", "b", Range(80.0, 80.0))
-    assert first.detail.endswith("b is last in 4 of 4 steps; the others wait 20.0 ms per step for it")
+    assert first.detail.endswith("b is the last host in 4 of 4 steps; the others wait 20.0 ms per step for it")
     assert found["skewed_input"].cost_percent is None, "input_wait has the cost"
-    assert found["skewed_input"].detail == "b is 20.0 ms per step slower in input than the others"
+    assert found["skewed_input"].detail == "b spends 20.0 ms more per step on input than the others"
     assert found["skewed_input"].actions[0].code == "balance_input"
     assert "straggler" not in found
 
@@ -48,9 +49,9 @@ def test_python_that_holds_others_up_is_blamed_once(tmp_path: Path) -> None:
     analysis = job(tmp_path, sections=ALL, what="", a=[0] * 4, b=[20_000] * 4)
     found = causes(analysis)
     assert analysis["diagnosis"].causes[0].code == "python_between_steps"
-    assert "b is last in 4 of 4 steps" in found["python_between_steps"].detail
+    assert "b is the last host in 4 of 4 steps" in found["python_between_steps"].detail
     assert found["straggler"].cost_percent is None
-    assert found["straggler"].detail == "b is 20.0 ms per step slower in Python or I/O between calls than the others"
+    assert found["straggler"].detail == "b spends 20.0 ms more per step on Python or I/O between calls than the others"
 
 
 def test_hosts_that_are_late_in_turn(tmp_path: Path) -> None:
@@ -66,8 +67,8 @@ def test_a_late_start_costs_no_step(tmp_path: Path) -> None:
     cause = causes(analysis)["straggler"]
     assert (cause.cost_percent, cause.gain) == (None, 0.0)
     assert cause.detail == (
-        "b is last in 1 of 1 step; the others wait 500 ms per step for it: "
-        "it is 500 ms per step slower in Python or I/O between calls (not in the averages)"
+        "b is the last host in 1 of 1 step; the others wait 500 ms per step for it: "
+        "it spends 500 ms more per step on Python or I/O between calls (not in the averages)"
     )
 
 
@@ -77,5 +78,5 @@ def test_the_exchange_of_healthy_hosts(tmp_path: Path) -> None:
     cost = found["collectives"].cost_percent
     assert bounds(cost) == pytest.approx((20.0, 20.0))
     assert found["collectives_bound"].cost_percent is None
-    assert found["collectives_bound"].detail.startswith("without waiting for the last one, it takes 20.0% of the step")
+    assert found["collectives_bound"].detail.startswith("without waiting for hosts, it takes 20.0% of the step")
     assert {"straggler", "skewed_input"}.isdisjoint(found)

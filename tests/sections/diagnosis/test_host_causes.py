@@ -223,7 +223,7 @@ def test_a_step_that_is_a_rare_collection_is_in_no_average(tmp_path: Path, long:
     cause = cause_of(found, "garbage_collection")
     assert cause.of == "wall"
     assert most(cause) == pytest.approx(100 * 200 / 440)
-    assert f"in {len(long)} of {count} steps, which averages omit" in cause.detail
+    assert f"in {len(long)} of {count} steps (not in the averages)" in cause.detail
     assert (cause.actions, cause.gain) == ((), 0.0), "what comes once need not come again"
 
 

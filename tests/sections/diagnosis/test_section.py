@@ -246,7 +246,7 @@ def test_a_range_above_the_step_of_today_says_why(high_ms: float, expected: str)
         kind="train",
         cost_ms=Range(6.0, 6.0),
         cost_percent=Range(60.0, 60.0),
-        detail="the stage waited for is Map",
+        detail="the blocking tf.data stage is Map",
         confidence="high",
         rests_on=(),
         actions=(action,),

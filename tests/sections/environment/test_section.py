@@ -49,7 +49,7 @@ def test_what_a_capture_adds_is_shown(tmp_path: Path) -> None:
     facts = shown(section(tmp_path, ADDED))
     assert facts["tensorflow_version"] == ("2.21.0", "Keras 3.15.1, Python 3.11.7")
     assert facts["cpu_model"] == ("EPYC", "")
-    assert facts["cores"] == (4, "by affinity, of 8")
+    assert facts["cores"] == (4, "limited by CPU affinity, of 8")
     assert facts["host_memory"] == (1 << 34, "")
     assert facts["gpu_driver_version"] == ("535.104.05", "TensorFlow is built for CUDA 12.5")
     assert facts["overhead"][0] == 6.5
@@ -76,9 +76,7 @@ def of_file(tmp_path: Path, data: bytes) -> Section:
 def test_chips_and_clocks_of_a_tpu(tmp_path: Path) -> None:
     section = of_file(tmp_path, offload_tpu(Offload(jumps=(JUMP,))))
     assert shown(section)["chips"] == ("2 to 3", "of 4 that run jit_f")
-    assert section.detail_notes == (
-        "Converted clocks jump in the file (once, by 200 ms), so tfperf uses the times of the chips.",
-    )
+    assert section.detail_notes == ("Clocks in the file jump (once, by 200 ms); tfperf uses chip times.",)
     assert of_file(tmp_path, offload_tpu()).detail_notes == ()
     of_twin = of_file(tmp_path, tpu_twin())
     assert shown(of_twin)["jax_version"] == ("0.10.0", "jaxlib 0.10.0, libtpu Built on Jun 30 2026")
@@ -87,7 +85,7 @@ def test_chips_and_clocks_of_a_tpu(tmp_path: Path) -> None:
 
 def test_limits_of_cgroups_are_said(tmp_path: Path) -> None:
     facts = shown(section(tmp_path, {**ADDED, "cpu_quota": 1.5, "memory_limit_bytes": 1 << 30}))
-    assert facts["cores"] == (1.5, "by quota, of 4")
+    assert facts["cores"] == (1.5, "limited by CPU quota, of 4")
     assert facts["host_memory"] == (1 << 30, "limited by cgroups")
 
 

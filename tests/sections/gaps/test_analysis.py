@@ -19,23 +19,23 @@ def notes(*traces: HostTrace) -> str:
 
 def test_a_cpu_job_says_what_it_cannot_tell(tmp_path: Path) -> None:
     text = notes(trace_of(tmp_path, host(event("A:A", 0, 5), event("bad", 7, -1))))
-    for words in ("no step marker", "no device is in the trace", "Omitted: 1 event with impossible times."):
+    for words in ("no step marker", "the profile has no devices", "Omitted: 1 event with impossible times."):
         assert words in text
 
 
 def test_empty_planes_and_files_are_named(tmp_path: Path) -> None:
     text = notes(trace_of(tmp_path, plane("/host:CPU"), plane("/device:GPU:0")))
-    assert "the file holds no events" in text
+    assert "the file has no events" in text
     assert "/device:GPU:0" in text
 
 
 @pytest.mark.parametrize(
     ("count", "said"),
     [
-        (1, "Device time of 1 device (/device:GPU:0): the trace lists but without events"),
-        (2, "Device time of 2 devices (/device:GPU:0, /device:GPU:1): the trace lists them"),
-        (4, "4 devices (/device:GPU:0, /device:GPU:1, /device:GPU:2, /device:GPU:3): the trace"),
-        (6, "6 devices (/device:GPU:0, /device:GPU:1, /device:GPU:2, /device:GPU:3, /device:GPU:4 and 1 more): the"),
+        (1, "Device time of 1 device (/device:GPU:0): listed in the profile, but without"),
+        (2, "Device time of 2 devices (/device:GPU:0, /device:GPU:1): listed"),
+        (4, "4 devices (/device:GPU:0, /device:GPU:1, /device:GPU:2, /device:GPU:3): listed"),
+        (6, "6 devices (/device:GPU:0, /device:GPU:1, /device:GPU:2, /device:GPU:3, /device:GPU:4 and 1 more): listed"),
     ],
 )
 def test_silent_devices_are_listed_or_counted(tmp_path: Path, count: int, said: str) -> None:
@@ -50,13 +50,13 @@ def test_a_device_without_its_host_leaves_the_host_unknown(tmp_path: Path) -> No
     modules = line("XLA Modules", *(event("jit_f", 100 * n, 90) for n in range(5)), id=STEPS_LINE + 2)
     text = notes(trace_of(tmp_path, plane("/device:GPU:0", modules, copy)))
     assert "so input, compilation, launches and host compute are unknown" in text
-    assert "no copy to a device is in the trace" not in text
+    assert "nor copies to a device" not in text
 
 
 def test_a_gap_of_all_hosts_is_said_once(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, host(event("A:A", 0, 5)))
     text = notes(trace, trace)
-    assert text.count("Device time: no device is in the trace") == text.count("not traced). Hosts: all.") == 1
+    assert text.count("Device time: the profile has no devices") == text.count("not traced). Hosts: all.") == 1
 
 
 def test_a_gap_of_some_hosts_names_five_of_them(tmp_path: Path) -> None:
@@ -88,15 +88,15 @@ ALL = {"cpu_affinity": 2, "memory_bytes": 1 << 30, "tensorflow_version": "2.21.0
 
 def test_what_only_captures_of_tfperf_record_is_said_once(tmp_path: Path) -> None:
     text = notes(trace_of(tmp_path, host(event("A:A", 0, 5))))
-    assert "What the job ran on (host CPU cores, host memory and TensorFlow and Python versions): only captures" in text
+    assert "(host CPU cores, host memory and TensorFlow and Python versions): recorded only by tfperf captures" in text
 
 
 def test_what_a_capture_adds_is_no_gap(tmp_path: Path) -> None:
     added = trace_of(tmp_path, host(event("A:A", 0, 5)), plane(CAPTURE_PLANE, stats=ALL))
-    assert "only captures of tfperf" not in notes(added)
+    assert "recorded only by tfperf captures" not in notes(added)
 
 
 def test_cores_that_tf_data_counts_are_no_gap(tmp_path: Path) -> None:
     text = notes(trace_of(tmp_path, host(iterator_call("Root", 0, 10, 1, cpu_budget=2))))
     assert "cores" not in text
-    assert "What the job ran on (host memory and TensorFlow and Python versions): only captures of tfperf" in text
+    assert "(host memory and TensorFlow and Python versions): recorded only by tfperf captures" in text

@@ -41,7 +41,7 @@ def test_table_and_section(tmp_path: Path) -> None:
 def test_a_trace_without_host_events_says_so(tmp_path: Path) -> None:
     section = build(results_of(trace_of(tmp_path, plane("/host:CPU")), sections=["host_threads"]))
     assert section.tables == ()
-    assert "No host thread" in section.notes[0]
+    assert "no host thread" in section.notes[0]
 
 
 def test_a_thread_that_two_libraries_record_counts_once(tmp_path: Path) -> None:

@@ -194,9 +194,9 @@ def test_chips_of_the_program_that_no_host_recorded(tmp_path: Path) -> None:
     results = results_of(read_host(path), sections=["hosts"])
     built = build(results)
     (finding,) = built.findings
-    assert finding.text.startswith("Only 2 of the 4 chips of jit_f are in this profile; the others (0 to 1) are on")
+    assert finding.text.startswith("The profile has only 2 of the 4 chips of jit_f; the others (0 to 1) are on")
     assert (finding.code, built.notes) == ("missing_chips", ())
-    assert results["hosts"].why_unknown.startswith("only 2 of the 4 chips")
+    assert results["hosts"].why_unknown.startswith("the profile has only 2 of the 4 chips")
 
 
 def test_the_overview_says_how_many_chips_it_is_about(tmp_path: Path) -> None:

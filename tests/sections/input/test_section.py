@@ -136,28 +136,28 @@ def test_without_tf_data_a_sentence_says_so(tmp_path: Path) -> None:
     assert (result.tables, result.charts, result.facts, result.detail_notes) == ((), (), (), ())
     unknown, no_ops = result.notes
     assert unknown.startswith("Input per step is unknown, not 0")
-    assert no_ops.startswith("The trace holds no op of tf.data.")
+    assert no_ops.startswith("The profile has no tf.data ops")
 
 
 def test_a_host_that_shows_no_input_leaves_the_average_open(tmp_path: Path) -> None:
     marked = host(*(event("train", 100 * step, 100, step_num=step) for step in range(4)))
     result = section(tmp_path, [job(20, reader())], [marked])
     assert data(result, "input_hosts")["input_percent"] == [pytest.approx(21.5), None]
-    assert result.notes[0].startswith("There is no average over hosts: the traces of 1 of them")
+    assert result.notes[0].startswith("No mean over hosts: the traces of 1 of them")
     assert result.charts == ()
 
 
 def test_without_host_threads_a_sentence_says_so(tmp_path: Path) -> None:
     kernels = line("Stream #1", event("gemm", 0, 10, tf_op=ref("d/MatMul:MatMul")))
     result = section(tmp_path, [plane("/device:GPU:0", kernels)])
-    assert result.notes[-1].startswith("Host input work is unknown: the trace holds no event")
+    assert result.notes[-1].startswith("Host input work is unknown: the profile has no host thread events")
     assert result.tables == ()
 
 
 def test_without_steps_the_host_is_shown_and_the_rest_is_unknown(tmp_path: Path) -> None:
     result = section(tmp_path, [host(event("Iterator::Root::Map", 0, 10))])
     assert codes(result)[0] == "input_unknown"
-    assert result.notes[0].startswith("Input per step is unknown: the step time is unknown")
+    assert result.notes[0].startswith("Input per step is unknown: no step time was measured")
     assert names(result) == ["input_classes", "input_ops"]
     assert result.charts == ()
 

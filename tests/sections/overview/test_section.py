@@ -30,16 +30,16 @@ def job(wait: float, compute: float, fetching: int = 5) -> Plane:
 @pytest.mark.parametrize(
     ("wait", "compute", "fetching", "sentence"),
     [
-        (64, 36, 5, "input takes HIGHLY input-bound: 64.0% of step time (thresholds: 5% moderate, 20% high)."),
-        (7, 93, 5, "input takes MODERATELY input-bound: 7.0% of step time (thresholds: 5% moderate, 20% high)."),
-        (1, 99, 5, "input takes NOT input-bound: 1.0% of step time (thresholds: 5% moderate, 20% high)."),
-        (1, 89, 5, "input takes NOT input-bound: 1.0% of step time (thresholds: 5% moderate, 20% high)."),
+        (64, 36, 5, "HIGHLY input-bound: input takes 64.0% of step time (thresholds: 5% moderate, 20% high)."),
+        (7, 93, 5, "MODERATELY input-bound: input takes 7.0% of step time (thresholds: 5% moderate, 20% high)."),
+        (1, 99, 5, "NOT input-bound: input takes 1.0% of step time (thresholds: 5% moderate, 20% high)."),
+        (1, 89, 5, "NOT input-bound: input takes 1.0% of step time (thresholds: 5% moderate, 20% high)."),
         (
             2.5,
             89,
             2,
-            "input takes POSSIBLY input-bound: 1.0% of step time (5% moderate, 20% high), but "
-            "All others takes 10.0% (thresholds: 3% moderate, 15% high): Python work or I/O?",
+            "POSSIBLY input-bound: input takes 1.0% of step time, but "
+            "All others takes 10.0% (thresholds: 3% moderate, 15% high), which may hide input read in Python.",
         ),
     ],
 )
@@ -52,7 +52,7 @@ def test_the_verdict_is_one_sentence_with_its_number(
 
 def test_without_steps_the_verdict_says_why_and_what_to_do(tmp_path: Path) -> None:
     unknown = verdict(tmp_path, host(event("A:A", 0, 5)))
-    assert unknown.text.startswith("Cannot tell whether the job is input-bound: the step time is unknown")
+    assert unknown.text.startswith("Input-bound is unknown: no step time was measured")
     assert "--step-marker" in unknown.action
 
 
@@ -103,7 +103,7 @@ def test_without_host_threads_only_the_device_is_known(tmp_path: Path) -> None:
     assert shown == {"output": 0, "device_collectives": 0, "device_to_device": 0, "device_compute": pytest.approx(60)}
     assert (summary["input_percent"], summary["input_class"]) == (None, "unknown")
     assert (summary["input_wait_percent"], summary["host_to_device_percent"]) == (None, pytest.approx(5))
-    assert verdict_of(results).text.startswith("Cannot tell whether the job is input-bound")
+    assert verdict_of(results).text.startswith("Input-bound is unknown")
 
 
 def test_the_verdict_on_several_hosts_has_the_shares_of_one(tmp_path: Path) -> None:
@@ -111,8 +111,8 @@ def test_the_verdict_on_several_hosts_has_the_shares_of_one(tmp_path: Path) -> N
     a, b = trace_of(tmp_path, job(0, 100)), trace_of(tmp_path, job(7.5, 90, fetching=2))
     results = results_of(a, b, sections=["overview"])
     assert verdict_of(results).text == (
-        "input takes POSSIBLY input-bound: 3.0% of step time on host host (5% moderate, 20% high), but "
-        "All others takes 7.0% (thresholds: 3% moderate, 15% high): Python work or I/O?"
+        "POSSIBLY input-bound: input takes 3.0% of step time on host host, but "
+        "All others takes 7.0% (thresholds: 3% moderate, 15% high), which may hide input read in Python."
     )
     section = build(results)
     assert section.facts[0].note.startswith("average over hosts")
@@ -156,8 +156,7 @@ def test_threads_beside_the_step_are_a_part_of_the_cost(tmp_path: Path) -> None:
     assert report_summary(results)["input_cost_percent"] == {"low": cost.low, "high": cost.high}
     (_, finding) = build(results).findings
     assert finding.text == (
-        "Input costs 12.9 to 39.4% of the step: 2.0% waiting, the rest because its threads use the cores that the "
-        "step needs."
+        "Input costs 12.9 to 39.4% of the step: 2.0% waiting, the rest CPU contention with pipeline threads."
     )
 
 

@@ -83,7 +83,7 @@ def action_of(tfdata: TfData, code: str) -> PipelineAction:
         (("ShuffleAndRepeat",), "", "shuffle", "file names"),
         (("MemoryCacheImpl",), "", "cache_cold", "after the first epoch"),
         (("DataServiceV4",), "", "data_service", "workers"),
-        (("TensorSlice",), "", "memory_source", "batch before anything else"),
+        (("TensorSlice",), "", "memory_source", "batch first"),
     ],
 )
 def test_the_stage_that_limits_has_its_change(
@@ -92,7 +92,7 @@ def test_the_stage_that_limits_has_its_change(
     tfdata = analyzed(tmp_path, *waiting_job(*path, op=op))
     action = action_of(tfdata, code)
     assert words in action.text
-    assert f"{path[-1]} takes 0.060 ms for an element of the pipeline" in action.why
+    assert f"{path[-1]} takes 0.060 ms per pipeline element" in action.why
     assert action.stage == path[-1]
     assert action.url.startswith("https://www.tensorflow.org/")
     assert ("prefetch" in codes(tfdata)) == (path != ("DataServiceV4",)), "the data service works ahead"
@@ -117,24 +117,24 @@ def test_every_estimate_belongs_to_its_own_change(tmp_path: Path) -> None:
     rewriting = action_of(tfdata, "python_function")
     assert (rewriting.low_ms, rewriting.gain) == (None, ""), "nobody knows how fast TensorFlow ops would be"
     parallel = action_of(tfdata, "parallel_map")
-    assert "lose up to a fifth" in parallel.assumption, "why the range ends above today's step time"
+    assert "cost up to a fifth" in parallel.assumption, "why the range ends above today's step time"
 
 
 def test_python_is_named(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *waiting_job("Map", op="EagerPyFunc"))
-    assert "in a py_function, which holds Python's" in action_of(tfdata, "python_function").why
+    assert "a py_function holds the GIL" in action_of(tfdata, "python_function").why
     assert "calls of a py_function run one at a time" in action_of(tfdata, "parallel_map").why
 
 
 def test_the_gain_is_a_sentence(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *waiting_job("Map", op="DecodeJpeg"))
     for code in ("prefetch", "parallel_map", "cache"):
-        assert action_of(tfdata, code).gain.startswith("Estimated step time then: 0.")
+        assert action_of(tfdata, code).gain.startswith("Estimated step time with the change: 0.")
 
 
 def test_tiny_elements_are_better_made_in_batches(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *small_elements(5, 2))
-    assert action_of(tfdata, "vectorize").why.startswith("MapAndBatch runs its function 25 times, for single elements")
+    assert action_of(tfdata, "vectorize").why.startswith("MapAndBatch runs its function 25 times, on single elements")
     assert "heavy_map" not in codes(tfdata), "not the work of the function is too much, but its overhead"
 
 
@@ -142,7 +142,7 @@ def test_a_new_cache_is_profiled_when_it_is_full(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *waiting_job("BatchV2", "MemoryCache", "MemoryCacheImpl", "Map", op="DecodeJpeg"))
     first = actions_of(tfdata)[0]
     assert (first.code, first.why) == ("warm_cache", "cache() is not yet filled, as in a first epoch.")
-    assert first.text.startswith("profile from the second epoch on, when cache() is full")
+    assert first.text.startswith("profile from the second epoch on, once cache() is filled")
     assert first.gain
     assert "cache" not in codes(tfdata)
 
@@ -266,8 +266,8 @@ def test_of_a_device_pipeline_the_generator_is_named_and_the_host_behind_it(tmp_
     blame = blamed_stage(tfdata)
     assert blame is not None
     assert (blame.stage, blame.reason, blame.waited_ps, blame.share) == ("Generator", "host_pipeline", 98 * US, 0.98)
-    assert "the pipeline on the host" in blame.text
-    assert actions_of(tfdata) == (), "suggested change on the host is unknown; a prefetch is there"
+    assert "the host pipeline" in blame.text
+    assert actions_of(tfdata) == (), "what to change on the host is unknown; a prefetch is there"
     (generator,) = [stage for stage in tfdata.pipelines[0].stages if stage.name == "Generator"]
     assert generator.work_ps == (1 + 4 + 1) * US, "it waits for the host the rest of the time"
 

@@ -255,7 +255,7 @@ def test_what_the_consumer_waits_for_may_not_be_what_limits(tmp_path: Path) -> N
     main = main_of(tmp_path, *behind_a_prefetch(20, 20, 70))
     assert (name_of(main, main.blocking), name_of(main, main.limiting)) == (None, "Map")
     assert waited(main) == {"BatchV2": 80}
-    assert main.slow_calls == 0, "no slow callser than 50 us"
+    assert main.slow_calls == 0, "no call takes longer than 50 us"
 
 
 def test_blocking_and_limiting_stage_differ(tmp_path: Path) -> None:

@@ -209,4 +209,6 @@ def test_no_cache_keeps_batches_of_a_generator_of_keras(tmp_path: Path) -> None:
     assert with_cache(pipeline, index_of(pipeline, "Generator")) is None
     rule = rule_for(pipeline, index_of(pipeline, "Generator"))
     assert rule is not None
-    assert rule.action.startswith("a keras.utils.PyDataset: workers=4, max_queue_size=20, and use_multiprocessing=True")
+    assert rule.action.startswith(
+        "for a keras.utils.PyDataset: workers=4, max_queue_size=20, and use_multiprocessing=True"
+    )

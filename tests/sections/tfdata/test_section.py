@@ -94,7 +94,7 @@ def test_the_checklist_answers_four_questions(tmp_path: Path) -> None:
         (
             "3 Host CPU busy",
             pytest.approx(100 * 300 / (2 * 460)),
-            "by the pipeline: 0.7 threads work at the same time on 2 cores; its own pool has 2",
+            "by the pipeline: 0.7 threads work at the same time on 2 cores; its thread pool has 2 threads",
         ),
         ("4 Limiting stage", "Map", "an element takes 0.060 ms in the step's own thread"),
         ("  Blocking stage", "Map", "100.0% of the time spent waiting for the pipeline"),
@@ -125,7 +125,7 @@ def test_steps_without_a_call_of_the_pipeline_cannot_tell_either(tmp_path: Path)
     assert (verdict.code, verdict.severity) == ("tfdata_no_calls", "info")
     assert verdict.text == (
         "1 of 1 pipeline calls take longer than 50 us (mean 0.060 ms). Whether other steps wait for it is "
-        "unknown: no call of it starts in the averaged step (1 before)."
+        "unknown: its calls start outside the averaged step (1 before)."
     )
 
 
@@ -139,18 +139,22 @@ def test_waiting_without_a_stage_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "words", "tables"),
     [
-        ((line("python", event("train", 0, 10)),), "holds no event of tf.data", []),
+        ((line("python", event("train", 0, 10)),), "has no tf.data events", []),
         (
             (line("a", call("Prefetch", 0, 10, 1)), line("b", call("Prefetch::Generator", 0, 10, 2, 1))),
-            "only the part of the pipeline that hands batches to devices",
+            "only the part of the pipeline that transfers batches to devices",
             ["tfdata_stages"],
         ),
         (
             (line("a", call("Prefetch", 0, 90, 1)), line("b", call("Prefetch::Generator", 0, 90, 2, 1))),
-            "only the part of the pipeline that hands batches to devices",
+            "only the part of the pipeline that transfers batches to devices",
             ["tfdata_stages"],
         ),
-        ((line("a", call("Root::Map::Range", 0, 10, 2, 1)),), "no call of the outermost stage", ["tfdata_stages"]),
+        (
+            (line("a", call("Root::Map::Range", 0, 10, 2, 1)),),
+            "no complete call of the outermost stage",
+            ["tfdata_stages"],
+        ),
     ],
 )
 def test_what_is_missing_is_said(lines: tuple[Line, ...], words: str, tables: list[str], tmp_path: Path) -> None:
@@ -169,7 +173,9 @@ def test_a_whole_report_leaves_the_section_out_where_nothing_is_of_tfdata(tmp_pa
 def test_of_a_pipeline_that_only_hands_on_the_stage_that_is_waited_for_is_named(tmp_path: Path) -> None:
     lines = line("a", call("Prefetch", 0, 90, 1)), line("b", call("Prefetch::Generator", 0, 90, 2, 1))
     _, blame = section_of(tmp_path, *lines).notes
-    assert blame.startswith("100.0% of the waiting is for Generator, which asks the pipeline on the host")
+    assert blame.startswith(
+        "100.0% of the waiting is for Generator, which pulls each batch of the device from the host"
+    )
 
 
 def test_stages_are_shown_as_a_tree(tmp_path: Path) -> None:

@@ -67,9 +67,11 @@ def python_in_graph(case: Case) -> Cause | None:
 
 def print_in_graph(case: Case) -> Cause | None:
     """Check for prints in the graph."""
-    return _of_ops(
-        case, "print_in_graph", "Printing in the graph", lambda ops, _: f"{ops} format text in each step", ("no_print",)
-    )
+
+    def detail(ops: str, work: Work) -> str:
+        return f"{ops} {'formats' if len(work.first['print_in_graph']) == 1 else 'format'} text in each step"
+
+    return _of_ops(case, "print_in_graph", "Printing in the graph", detail, ("no_print",))
 
 
 def input_in_step(case: Case) -> Cause | None:
@@ -136,7 +138,9 @@ def too_many_threads(case: Case) -> Cause | None:
     low, high = (share * part for part in (_OF_OVERSUBSCRIBED.low, _OF_OVERSUBSCRIBED.high))
     cost = _claim(case, high, low)
     between, inside = work.threads
-    pools = f"{between} inter-op threads and {inside} intra-op threads" if between and inside else f"{most} threads"
+    pools = f"{most} threads"
+    if between and inside:
+        pools = f"{counted(between, 'inter-op thread')} and {counted(inside, 'intra-op thread')}"
     return case.cause(
         "too_many_threads",
         "Thread oversubscription",

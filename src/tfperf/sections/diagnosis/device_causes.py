@@ -56,7 +56,9 @@ def launch_bound(case: Case) -> Cause | None:
     if launches is not None and not case.results.is_narrowed:
         per_step = launches.kernels_per_step
         tiny = Quantity("tiny_kernels", launches.tiny_kernel_percent, of=launches.device)
-        detail = f"{per_step:.0f} kernels per step" if per_step else f"{launches.kernels:,} kernels in the capture"
+        detail = counted(round(per_step or launches.kernels), "kernel") + (
+            " per step" if per_step else " in the capture"
+        )
         if tiny.value is not None:
             detail, quantities = f"{detail}, {tiny} of them shorter than 10 us", [tiny]
         rests_on.append(Evidence("kernels", "launches", launches.device))

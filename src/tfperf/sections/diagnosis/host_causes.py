@@ -289,7 +289,8 @@ def numpy_conversion(case: Case) -> Cause | None:
         return None
     cost = case.ledger.claim(*parts, most=percent)
     of_whole, wholes = case.of_whole(case.quantity("conversion", percent), cost)
-    detail = f"{format_number(calls.conversions_per_step)} arrays of 1 MB or more per step"
+    count = format_number(calls.conversions_per_step)
+    detail = f"{count} array{'s' * (count != '1')} of 1 MB or more per step"
     if case.program.api == "jax":
         detail = "host arrays are copied to the device"
     detail += f", up to {format_bytes(calls.conversion_bytes)}" if calls.conversion_bytes else ""

@@ -84,11 +84,11 @@ def _slows_rather(case: Case) -> bool:
 def cores_meanwhile(pipeline: Pipeline | None) -> str:
     """Return the number of busy cores while steps wait, if few or all are, as a clause to append."""
     if pipeline is not None and pipeline.cores is not None:
-        of_cores = f"of {counted(pipeline.cores, 'core')}"
+        of_cores = f"of {counted(pipeline.cores, 'core')} {'is' if pipeline.cores == 1 else 'are'} busy"
         if pipeline.fills_cores:
-            return f"; {pipeline.threads_computing or 0.0:.1f} {of_cores} are busy, so more parallelism cannot help"
+            return f"; {pipeline.threads_computing or 0.0:.1f} {of_cores}, so more parallelism cannot help"
         if pipeline.leaves_cores:
-            return f"; only {pipeline.threads_at_work or 0.0:.1f} {of_cores} are busy, as far as the profile shows"
+            return f"; only {pipeline.threads_at_work or 0.0:.1f} {of_cores}, as far as the profile shows"
     return ""
 
 
@@ -239,7 +239,7 @@ def with_late_host(case: Case, causes: Sequence[Cause]) -> list[Cause]:
         "skewed_input" if is_input else "straggler",
         "Uneven input" if is_input else "One slow host",
         None,
-        f"{found.host} is {slower} than the others",
+        f"{found.host} spends {slower} than the others",
         actions=(case.without_estimate("balance_input" if is_input else "look_at_host"),),
         rests_on=(_evidence(found),),
         quantities=(longer,),

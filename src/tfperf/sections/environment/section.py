@@ -33,7 +33,7 @@ def clock_notes(hosts: Sequence[HostEnvironment]) -> tuple[str, ...]:
     if jumps:
         most = format_ms(max(host.largest_jump_ps for host in hosts) / PS_PER_MS)
         often = f"up to {jumps} times, {most} ms" if jumps > 1 else f"once, by {most} ms"
-        notes.append(f"Converted clocks jump in the file ({often}), so tfperf uses the times of the chips.")
+        notes.append(f"Clocks in the file jump ({often}); tfperf uses chip times.")
     shifts = [host.clock_shift_ps for host in hosts if host.clock_shift_ps is not None]
     if shifts:
         least, most_ps = max(shifts)
