@@ -92,7 +92,7 @@ def test_a_damaged_profile_says_so_first(tmp_path: Path) -> None:
     analysis = tfperf.load(logdir_of(tmp_path, a=damaged, b=space(host(*marks))), sections=["steps"])
     report = analysis.report()
     assert report.sections[0].name == "soundness"
-    ((finding,), flaw) = report.sections[0].findings, "1 event of 6 have impossible times (omitted)"
+    ((finding,), flaw) = report.sections[0].findings, "1 event of 6 with impossible times (omitted)"
     assert finding.text == f"This profile is damaged: host a: {flaw}. Do not trust its figures."
     assert report.summary["soundness"] == {
         "level": "unsound",
@@ -146,7 +146,7 @@ def test_progress_counts_bytes_over_all_hosts(tmp_path: Path) -> None:
     ("asked", "error", "words"),
     [
         ({"sections": ["kernel"]}, TfperfError, "'kernel' is not a section; the sections are diagnosis, overview"),
-        ({"attribution": "tensorflow", "step_marker": "train"}, TfperfError, "has its own steps"),
+        ({"attribution": "tensorflow", "step_marker": "train"}, TfperfError, "uses its own steps"),
         ({"run": "2025"}, tfperf.TraceNotFoundError, "2026_01_01_00_00_00"),
     ],
 )

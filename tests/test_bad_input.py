@@ -83,7 +83,7 @@ def test_named_pipes_are_left_alone(tmp_path: Path, run_tfperf: Run) -> None:
 
 def test_a_path_without_profiles(tmp_path: Path, run_tfperf: Run) -> None:
     nowhere = r"no\nwhere\x1b[31m does not exist"
-    assert_refused(run_tfperf("analyze", tmp_path / "no\nwhere\x1b[31m"), nowhere, "give a logdir")
+    assert_refused(run_tfperf("analyze", tmp_path / "no\nwhere\x1b[31m"), nowhere, "pass a logdir")
     assert_refused(run_tfperf("analyze", tmp_path), str(tmp_path), "profiles are in LOGDIR/plugins/profile/RUN")
     (tmp_path / "vm.xplane.pb").mkdir()
     assert_refused(run_tfperf("analyze", tmp_path), "no *.xplane.pb file below")
@@ -109,7 +109,7 @@ FOREIGN = {
     ),
     "a graph": (field(1, field(1, b"x") + field(2, b"Const")), "is a TensorFlow graph (GraphDef), not an XSpace"),
     "another protobuf": (field(4, b"a") + field(5, b"b"), "contains no planes"),
-    "nameless planes": (field(1, field(3, b"")) * 2, "none of its planes has a name"),
+    "nameless planes": (field(1, field(3, b"")) * 2, "its planes have no names"),
 }
 
 
@@ -123,7 +123,7 @@ def test_files_of_another_kind(case: str, tmp_path: Path, run_tfperf: Run) -> No
 def test_an_export_for_the_trace_viewer_itself(tmp_path: Path, run_tfperf: Run) -> None:
     path = tmp_path / "vm.trace.json.gz"
     path.write_bytes(gzip.compress(b'{"traceEvents": []}'))
-    assert_refused(run_tfperf("analyze", path), str(path), "gzip", "give the *.xplane.pb file beside it")
+    assert_refused(run_tfperf("analyze", path), str(path), "gzip", "pass the *.xplane.pb file next to it")
 
 
 def test_random_bytes(tmp_path: Path, run_tfperf: Run) -> None:
@@ -145,11 +145,11 @@ def test_a_profile_that_went_through_a_text(tmp_path: Path, samples: Path, run_t
     (path,) = (samples / "retracing").rglob("*.xplane.pb")
     mangled = path.read_bytes().decode("utf-8", "replace").encode()
     result = run_tfperf("analyze", written(tmp_path, mangled))
-    assert_refused(result, "destroyed by a text conversion", "copy the original again in binary mode")
+    assert_refused(result, "corrupted by a text-mode copy", "copy the original again in binary mode")
 
 
 def test_a_real_profile_that_went_through_a_text(run_tfperf: Run) -> None:
-    assert_refused(run_tfperf("analyze", shared("corrupt_tpu")), "destroyed by a text conversion")
+    assert_refused(run_tfperf("analyze", shared("corrupt_tpu")), "corrupted by a text-mode copy")
 
 
 def test_one_damaged_host_among_others_is_named(tmp_path: Path, run_tfperf: Run) -> None:
@@ -213,7 +213,7 @@ def test_a_jax_profile_of_one_call_reports_what_it_can_and_cannot_tell(tmp_path:
     jax = host(event("PjitFunction(f)", 0, 50), event("Execute", 10, 30)), plane("/host:metadata")
     out = assert_reported(run_tfperf("analyze", written(tmp_path, space(*jax)), "--full"))
     assert "1 of 1 iterations" in " ".join(out.split())
-    assert "Cannot tell whether the job is input-bound" in " ".join(out.split())
+    assert "Input-bound is unknown" in " ".join(out.split())
 
 
 def test_a_real_jax_profile_has_iterations_and_says_nothing_of_tensorflow_functions(run_tfperf: Run) -> None:
@@ -227,7 +227,7 @@ def test_a_real_jax_profile_has_iterations_and_says_nothing_of_tensorflow_functi
 def test_a_host_without_steps_beside_one_with_steps_is_named(tmp_path: Path, run_tfperf: Run) -> None:
     logdir = logdir_of(tmp_path, busy=TRAINING, lazy=space(host(event("op", 0, 1))))
     out = " ".join(assert_reported(run_tfperf("analyze", logdir, "--full")).split())
-    assert re.search(r"Steps: the trace contains no step marker[^:]* Hosts: lazy\.", out)
+    assert re.search(r"Steps: the profile has no step markers[^:]* Hosts: lazy\.", out)
 
 
 def steps_with(**stats: Any) -> Plane:
@@ -298,7 +298,7 @@ def test_odd_profiles_are_reported(case: str, attribution: str, tmp_path: Path, 
 
 @pytest.mark.parametrize(
     ("case", "words"),
-    [("no line", "the file holds no events"), ("negative duration", "Omitted: 1 event with impossible times.")],
+    [("no line", "the file has no events"), ("negative duration", "Omitted: 1 event with impossible times.")],
 )
 def test_what_is_missing_is_said(case: str, words: str, tmp_path: Path, run_tfperf: Run) -> None:
     assert words in assert_reported(run_tfperf("analyze", written(tmp_path, ODD[case]), "--full"))

@@ -323,17 +323,17 @@ def test_the_first_screen_of_the_twin_says_who_waits(twin: Printed) -> None:
         "Waiting for each result before the next call takes 66.0% of the step",
         "block_until_ready after the call in pallas_matmul.py:66",
         "the TPU is idle for 0.147 ms of 0.223 ms",
-        "matmul_optimized.1 waits 76.3% of its time",
-        "12.4% of the peak and at least 27.0% of the bandwidth",
+        "matmul_optimized.1 waits for 76.3% of its time",
+        "12.4% of the compute peak and at least 27.0% of the bandwidth",
         "step 0 takes 0.501 ms",
-        "none in the steps",
+        "no input in the steps",
     )
     assert missing(twin.text(), *said) == []
-    not_said = ["POSSIBLY", "may be incomplete", "Nothing worth fixing", "start_trace", "stop_trace"]
+    not_said = ["POSSIBLY", "may be incomplete", "No cause worth fixing", "start_trace", "stop_trace"]
     assert missing(twin.text(), *not_said) == not_said
     codes = [cause["code"] for cause in twin.document["diagnosis"]["causes"]]
     assert codes == ["waiting_for_results", "kernel_waits", "warm_up"]
-    environment = ("The clocks of TPU and host are 0.396 to 0.491 ms apart", HOSTNAME, "0.10.0")
+    environment = ("The clocks of TPU and host differ by 0.396 to 0.491 ms", HOSTNAME, "0.10.0")
     assert missing(twin.text("-s", "environment"), *environment) == [], "N16"
 
 
@@ -342,7 +342,7 @@ def test_the_program_of_the_twin_is_known_with_its_calls_and_flops(twin: Printed
     (op,) = twin.rows("roofline", "roofline_ops")
     assert op["tflops_per_second"] == pytest.approx(FLOPS / (sum(RUNS_US) / 3) / 1e6, rel=5e-3)
     assert FLOPS > 7 * STATED_FLOPS
-    assert "No work is known" not in twin.text("-s", "roofline")
+    assert "work of ops is unknown" not in twin.text("-s", "roofline")
     (program,) = twin.rows("xla", "hlo_modules")
     assert (program["module"], program["program_id"], program["runs"]) == ("jit_matmul_optimized", PROGRAM_ID, 3)
     (function,) = twin.rows("functions", "jitted_functions")

@@ -88,7 +88,7 @@ def test_long_tables_end_and_say_so() -> None:
     long, short = (table_of("ops", "Ops", [column], {"time_ms": [0.0] * count}) for count in (10_001, 10_000))
     kept = with_short_tables(Section("s", "S", tables=(long, short, each))).tables
     assert [(len(table), table.total_rows) for table in kept] == [(10_000, 10_001), (10_000, 10_000), (10_001, 10_001)]
-    assert kept[0].note == "Only the first 10,000 of 10,001 rows are kept: use --hosts to select hosts."
+    assert kept[0].note == "First 10,000 of 10,001 rows; --hosts shows all of selected hosts."
 
 
 # --- results of many hosts, combined a few at a time, here or on workers: the same as all at once ---

@@ -68,7 +68,7 @@ def test_everything_public_says_one_short_line(samples: Path) -> None:
 
 def test_an_analysis_says_what_it_found(samples: Path) -> None:
     line = repr(tfperf.load(samples / "input_bound"))
-    assert line == "<Analysis of 2026_11_21_12_00_00: 19 steps of 19.4 ms on average, input 64.4%; 1 host>"
+    assert line == "<Analysis of 2026_11_21_12_00_00: 19 steps, mean 19.4 ms, input 64.4%; 1 host>"
 
 
 def test_the_input_of_several_hosts_is_that_of_the_worst(tmp_path: Path) -> None:

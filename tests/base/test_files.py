@@ -84,7 +84,7 @@ def test_a_profile_is_never_replaced(tmp_path: Path) -> None:
     trace.write_bytes(b"data")
     link.symlink_to(trace)
     for target in (trace, link):
-        with pytest.raises(OutputError, match="is a profile, which is never replaced"):
+        with pytest.raises(OutputError, match="is a profile, and profiles are never overwritten"):
             refuse_existing([target], force=True)
 
 
@@ -94,7 +94,7 @@ def test_what_is_wrong_with_the_place_is_said(tmp_path: Path) -> None:
         f"cannot create files in {tmp_path}; choose another path"
     )
     assert "does not exist; create it first" in str(cannot_write(tmp_path / "a" / "x.html", missing))
-    assert "this is written to this machine only" in str(cannot_write(Path("s3://bucket/x.html"), missing))
+    assert "only local files can be written" in str(cannot_write(Path("s3://bucket/x.html"), missing))
 
 
 @pytest.mark.parametrize(
@@ -211,8 +211,8 @@ def test_what_a_killed_process_left_is_put_right_by_the_next(
         with new_folder(tmp_path / "other"):
             pass
     else:
-        done = "put back run" if then == {} else "removed incomplete run"
-        expected = f"^tfperf was killed while it wrote into {tmp_path}: {done}$"
+        done = "restored run" if then == {} else "removed incomplete run"
+        expected = f"^tfperf was killed while writing to {tmp_path}: {done}$"
         with pytest.warns(TfperfWarning, match=expected), new_folder(tmp_path / "other"):
             pass
     assert content(tmp_path / "run") == after
@@ -255,7 +255,7 @@ def test_a_folder_is_not_replaced_without_force(tmp_path: Path) -> None:
 
 
 def test_of_two_processes_the_second_names_the_first(tmp_path: Path) -> None:
-    busy = rf"run: process {os.getpid()} on \S+ \(since 2\S+ \S+\) is writing it; wait for it, or choose another place"
+    busy = rf"run: process {os.getpid()} on \S+ \(since 2\S+ \S+\) is writing it; wait for it, or choose another path"
     with new_folder(tmp_path / "run") as first:
         (first / "file").write_text("first")
         with pytest.raises(OutputError, match=busy), new_folder(tmp_path / "run", force=True):

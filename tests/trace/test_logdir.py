@@ -90,7 +90,7 @@ def test_the_newest_run_unless_one_is_named(tmp_path: Path) -> None:
     assert choose_run(find_runs(tmp_path), None).name == "2099_11_21_12_00_00"
     assert choose_run(runs, str(newest.folder)) in runs
     assert choose_run(runs, str(Path("b", "2026_01_01_00_00_00"))).folder == tmp_path / "b" / "2026_01_01_00_00_00"
-    with pytest.raises(TraceNotFoundError, match=r"there is no run named '1'; the newest are: .*x1"):
+    with pytest.raises(TraceNotFoundError, match=r"no run is named '1'; the newest runs are: .*x1"):
         choose_run(runs, "1")
 
 
@@ -103,7 +103,7 @@ def test_several_runs_are_read_as_one(tmp_path: Path) -> None:
     assert [file.host for file in both.files] == ["a0", "a/vm", "b0", "b/vm"], "no host stands for two"
     assert [file.path.parent.name for file in both.files] == ["a", "a", "b", "b"]
     assert choose_run(runs, ("a", "a")) == choose_run(runs, ["a"]) == choose_run(runs, "a")
-    with pytest.raises(TraceNotFoundError, match="no run named 'x'"):
+    with pytest.raises(TraceNotFoundError, match="no run is named 'x'"):
         choose_run(runs, ("a", "x"))
 
 
@@ -113,7 +113,7 @@ def test_runs_of_one_name_are_told_apart_and_none_is_chosen_silently(tmp_path: P
     runs = [run for run in find_runs(tmp_path) if run.name == stamp]
     assert sorted(run_names(runs)) == [str(Path(job, "profile", stamp)) for job in ("a", "b")]
     for name in (None, stamp):
-        with pytest.raises(TraceNotFoundError, match=f"2 runs are named {stamp}; choose with --run: "):
+        with pytest.raises(TraceNotFoundError, match=f"2 runs are named {stamp}; select one with --run: "):
             choose_run(runs, name)
     for run, name in zip(runs, run_names(runs), strict=True):
         assert choose_run(runs, name) is run
@@ -122,7 +122,7 @@ def test_runs_of_one_name_are_told_apart_and_none_is_chosen_silently(tmp_path: P
 
 def test_the_root_of_the_file_system_is_too_broad() -> None:
     for path in (Path("/"), Path("/.."), Path(Path.cwd().anchor)):
-        with pytest.raises(TraceNotFoundError, match="is a whole file system, too broad to search"):
+        with pytest.raises(TraceNotFoundError, match="is a file system root, too large to search"):
             find_runs(path)
 
 
@@ -137,9 +137,9 @@ def test_a_run_has_the_time_of_its_name_or_of_its_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "words"),
     [
-        ("s3://bucket/logs", "s3://bucket/logs is an address, not a Path.*; give it as text"),
-        ("abc://x", "abc://x is an address of the unknown scheme abc"),
-        ("file:///data/logs", "give the path without file://"),
+        ("s3://bucket/logs", "s3://bucket/logs is an address, .*; pass a string"),
+        ("abc://x", "abc://x has the unknown scheme abc"),
+        ("file:///data/logs", "pass the path without file://"),
     ],
 )
 def test_an_address_that_became_a_path_is_no_logdir(address: str, words: str) -> None:
@@ -149,9 +149,7 @@ def test_an_address_that_became_a_path_is_no_logdir(address: str, words: str) ->
 
 def test_events_of_tensorboard_are_no_profile(tmp_path: Path) -> None:
     touch(tmp_path / "train" / "events.out.tfevents.1700000000.vm.1.0.v2")
-    with pytest.raises(
-        TraceNotFoundError, match=r"event file of TensorBoard.*To get one, profile the job with tfperf run"
-    ):
+    with pytest.raises(TraceNotFoundError, match=r"TensorBoard event file.*To record one, .* with tfperf run"):
         find_runs(tmp_path)
 
 
@@ -159,12 +157,12 @@ def test_hosts_are_chosen_by_name(tmp_path: Path) -> None:
     (run,) = find_runs(logdir_of(tmp_path, a=b"", b=b"", c=b""))
     assert [file.host for file in choose_hosts(run, ("c", "a")).files] == ["a", "c"]
     assert choose_hosts(run, ()) == run
-    with pytest.raises(TraceNotFoundError, match="has no host named 'd'; it has: a, b, c"):
+    with pytest.raises(TraceNotFoundError, match="has no host named 'd'; its hosts are: a, b, c"):
         choose_hosts(run, ("a", "d"))
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(TraceNotFoundError, match="does not exist; give a logdir"):
+    with pytest.raises(TraceNotFoundError, match="does not exist; pass a logdir"):
         find_runs(tmp_path / "nowhere")
     with pytest.raises(TraceNotFoundError, match="profiles are in LOGDIR/plugins/profile/RUN/HOST"):
         find_runs(tmp_path)
@@ -189,8 +187,8 @@ def unfinished(logdir: Path, name: str, *files: str) -> Path:
     ("files", "why"),
     [
         ((), "empty"),
-        (("vm.xplane.pb.tmp",), r"it holds vm.xplane.pb.tmp, but no \*.xplane.pb file"),
-        (("vm.overview_page.pb", "vm.xplane.pb.part"), "it holds vm.overview_page.pb, but"),
+        (("vm.xplane.pb.tmp",), r"has vm.xplane.pb.tmp, but no \*.xplane.pb file"),
+        (("vm.overview_page.pb", "vm.xplane.pb.part"), "has vm.overview_page.pb, but"),
     ],
 )
 @pytest.mark.parametrize("part", ["", "plugins", "plugins/profile"])
@@ -331,14 +329,14 @@ def said(folder: Path) -> list[str]:
 def test_tasks_that_did_not_agree_on_a_run(tmp_path: Path) -> None:
     path = logdir(tmp_path, s05="a_worker-0 a_worker-1", s07="b_worker-2", s09="b_ps-0")
     (line,) = said(path)
-    assert line.startswith("3 runs within 4s have different tasks (worker-0, worker-1, worker-2, ps-0), perhaps of one")
+    assert line.startswith("3 runs within 4 s have different tasks (worker-0, worker-1, worker-2, ps-0), possibly")
     assert line.endswith("--run 2026_11_24_12_00_05 --run 2026_11_24_12_00_07 --run 2026_11_24_12_00_09.")
 
 
 def test_many_are_not_all_named(tmp_path: Path) -> None:
     path = logdir(tmp_path, **{f"s{number:02}": f"vm_rank-{number}" for number in range(10)})
     (line,) = said(path)
-    assert "10 runs within 9s have different tasks (rank-0, rank-1, rank-2, rank-3, ...)" in line
+    assert "10 runs within 9 s have different tasks (rank-0, rank-1, rank-2, rank-3, ...)" in line
     assert "--run 2026_11_24_12_00_00 --run ... (each of them)" in line
 
 
@@ -363,7 +361,7 @@ def test_what_the_list_says_can_be_typed(run_tfperf: Callable[..., Result], tmp_
     path = logdir(tmp_path, s05="vm_worker-0", s07="vm_worker-1")
     listed = run_tfperf("analyze", path, "--list")
     words = " ".join(listed.stdout.split())
-    options = words.partition("To read them as one: ")[2].partition(".")[0].split()
+    options = words.partition("To read them as one run: ")[2].partition(".")[0].split()
     assert options == ["--run", "2026_11_24_12_00_05", "--run", "2026_11_24_12_00_07"]
     report = run_tfperf("analyze", path, *options, "--format", "json")
     assert report.exit_code == 0, report.stderr
@@ -394,7 +392,7 @@ def test_each_role_has_its_share_and_at_least_one_host() -> None:
     run = run_of("chief-0", *(f"ps-{number}" for number in range(3)), *(f"worker-{number}" for number in range(20)))
     hosts, text = sampled(run, 6)
     assert [host.split("-")[0] for host in hosts] == ["chief", "ps", "worker", "worker", "worker", "worker"]
-    assert text.endswith("evenly spread over their names: 1 of 1 chief-*, 1 of 3 ps-*, 4 of 20 worker-*.")
+    assert text.endswith("evenly spread over host names: 1 of 1 chief-*, 1 of 3 ps-*, 4 of 20 worker-*.")
 
 
 @pytest.mark.parametrize("count", range(1, 9))

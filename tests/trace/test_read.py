@@ -171,7 +171,7 @@ def test_other_planes_are_listed_but_not_read(tmp_path: Path) -> None:
 
 
 def test_a_file_without_any_plane_name_is_no_trace(tmp_path: Path) -> None:
-    with pytest.raises(TraceFormatError, match="none of its planes has a name"):
+    with pytest.raises(TraceFormatError, match="its planes have no names"):
         trace_of(tmp_path, Plane("", ()), Plane("", ()))
 
 

@@ -150,10 +150,10 @@ class Oddities(Struct, frozen=True):
         if self.timeless_calls:
             # With a clock in microseconds, a few calls can have none.
             calls = counted(self.timeless_calls, "call")
-            yield Flaw("timeless_calls", f"{calls} of tf.data or functions have no duration", "doubtful")
+            yield Flaw("timeless_calls", f"{calls} of tf.data or functions without a duration", "doubtful")
         if self.nameless_events:
             events = counted(self.nameless_events, "event")
-            yield Flaw("nameless_events", f"{events} of {event_count:,} have no name")
+            yield Flaw("nameless_events", f"{events} of {event_count:,} without a name")
         if self.nameless_stats:
             yield Flaw("nameless_stats", f"{counted(self.nameless_stats, 'event stat')} without a name")
         if self.misplaced_stats:

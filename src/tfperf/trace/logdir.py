@@ -408,7 +408,7 @@ def runs_of_one_cluster(runs: Sequence[Run]) -> tuple[str, ...]:
         seconds = (last - first).total_seconds() if first and last else 0.0
         tasks = [task for run in group for task in sorted(_tasks(run))]
         named = ", ".join(tasks[:_MOST_NAMED]) + ", ..." * (len(tasks) > _MOST_NAMED)
-        what = f"{counted(len(group), 'run')} within {seconds:.0f}s have different tasks ({named})"
+        what = f"{counted(len(group), 'run')} within {seconds:.0f} s have different tasks ({named})"
         lines.append(f"{what}, possibly of one cluster. To read them as one run: {options}.")
     return tuple(lines)
 

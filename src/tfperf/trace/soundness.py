@@ -113,7 +113,7 @@ def _of_file(trace: HostTrace) -> Iterator[Flaw]:
             yield Flaw("profiler_error", f"the profiler reports an error ({said})", "doubtful")
     if trace.malformed_events:
         events = counted(trace.malformed_events, "event")
-        yield Flaw("impossible_times", f"{events} of {trace.event_count:,} have impossible times (omitted)")
+        yield Flaw("impossible_times", f"{events} of {trace.event_count:,} with impossible times (omitted)")
 
 
 def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
@@ -121,13 +121,13 @@ def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
     calls = trace.host_events(bears_id) if len(trace.stat("id").event) else NO_NUMBERS
     without = int((~trace.has_stat("id")[calls]).sum())
     if without:
-        text = f"{without:,} of {counted(len(calls), 'call')} of tf.data and functions have no id"
+        text = f"{without:,} of {counted(len(calls), 'call')} of tf.data and functions without an id"
         yield Flaw("missing_ids", text, "doubtful")
     counted_traces = trace.has_stat("tracing_count") & trace.on_host
     alone = int((counted_traces & ~trace.has_stat("tf_function_call")).sum())
     if alone:
         calls_of = f"{alone:,} of {counted(int(counted_traces.sum()), 'call')} of tf.function"
-        yield Flaw("unsaid_calls", f"{calls_of} have no tf_function_call: names may be swapped", "doubtful")
+        yield Flaw("unsaid_calls", f"{calls_of} without tf_function_call: names may be swapped", "doubtful")
     if trace.allocations is not None:
         allocator = trace.allocations.stats.get("allocator_name", NO_STAT)
         named = int(mask(allocator.texts, bool)[allocator.value].sum())
@@ -135,7 +135,7 @@ def _of_stats(trace: HostTrace) -> Iterator[Flaw]:
         is_of_tpu = trace.device_kind == "tpu" and not named
         if named < len(trace.allocations) and not is_of_tpu:
             of_all = f"{len(trace.allocations) - named:,} of {counted(len(trace.allocations), 'allocation')}"
-            yield Flaw("unnamed_allocators", f"{of_all} have no allocator name", "doubtful")
+            yield Flaw("unnamed_allocators", f"{of_all} without an allocator name", "doubtful")
 
 
 def _of_planes(trace: HostTrace) -> Iterator[Flaw]:
@@ -288,7 +288,7 @@ def _of_steps(trace: HostTrace, steps: Steps) -> Iterator[Flaw]:
         return
     empty = int((steps.end_ps <= steps.start_ps).sum())
     if empty:
-        yield Flaw("empty_steps", f"{counted(empty, 'step')} of {len(steps):,} have no duration")
+        yield Flaw("empty_steps", f"{counted(empty, 'step')} of {len(steps):,} without a duration")
     fetches: Int64s = trace.host_events(mask(trace.names, lambda name: is_fetch(name) or is_root_iterator(name)))
     if min(len(fetches), len(steps)) < _FEW:
         return

@@ -162,9 +162,7 @@ def test_the_death_of_the_only_worker_is_named(modules: Path, tmp_path: Path, mo
         killer.start()
         try:
             with (
-                pytest.raises(
-                    TfperfError, match=f"the cluster at {address} has had no workers for 2 s: did the last one die"
-                ),
+                pytest.raises(TfperfError, match=f"the cluster at {address} has had no workers for 2 s"),
                 cluster.connected(address) as workers,
             ):
                 over_hosts(endless, files, workers, Told())
@@ -191,7 +189,7 @@ def test_a_cluster_says_the_same_until_its_scheduler_dies(
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_no_scheduler_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "CONNECT_S", 0.5)
-    with pytest.raises(tfperf.TfperfError, match=r"no scheduler of dask answers at tcp://127.0.0.1:\d+: does"):
+    with pytest.raises(tfperf.TfperfError, match=r"no dask scheduler responds at tcp://127.0.0.1:\d+: "):
         tfperf.load(logdir_of(tmp_path, a=b"", b=b""), cluster=f"tcp://127.0.0.1:{free_port()}")
-    with pytest.raises(tfperf.TfperfError, match="no scheduler of dask answers at nonsense"):
+    with pytest.raises(tfperf.TfperfError, match="no dask scheduler responds at nonsense"):
         tfperf.load(logdir_of(tmp_path / "2", a=b"", b=b""), cluster="nonsense")

@@ -59,11 +59,11 @@ def test_hosts_that_cannot_be_read_are_named(logdir: Path) -> None:
     assert [each["host"] for each in report.source["missing"]] == ["ps-0", "worker-3"]
     assert "is empty" in report.source["missing"][0]["reason"]
     (finding,) = report.sections[0].findings
-    assert finding.text.startswith("Only 3 of 5 hosts can be read, without ps-0 (")
+    assert finding.text.startswith("Only 3 of 5 hosts are readable, excluding ps-0 (")
 
 
 def test_a_run_without_any_host_that_can_be_read_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(tfperf.TraceFormatError, match=r"a.xplane.pb is empty .*; nor can the 1 other host of run"):
+    with pytest.raises(tfperf.TraceFormatError, match=r"a.xplane.pb is empty .*; the 1 other host of run"):
         tfperf.load(logdir_of(tmp_path, a=b"", b=b""))
     with pytest.raises(tfperf.TraceFormatError, match="is empty"), ThreadPoolExecutor(1) as executor:
         tfperf.load(logdir_of(tmp_path / "one", a=b""), executor=executor)
@@ -71,7 +71,7 @@ def test_a_run_without_any_host_that_can_be_read_is_an_error(tmp_path: Path) -> 
 
 def test_only_one_place_can_be_named() -> None:
     for engine, message in (
-        (Engine(jobs=2, cluster="tcp://there:8786"), "give one of them"),
+        (Engine(jobs=2, cluster="tcp://there:8786"), "pass only one of them"),
         (Engine(jobs=0), "jobs is 0"),
     ):
         with pytest.raises(tfperf.TfperfError, match=message), engine.workers(()):
@@ -81,30 +81,31 @@ def test_only_one_place_can_be_named() -> None:
 def test_a_report_warns_and_strict_fails(run_tfperf: Run, logdir: Path) -> None:
     warned = run_tfperf("analyze", logdir, "--format", "json")
     assert warned.exit_code == 0
-    assert warned.stderr.startswith("Warning: only 3 of 5 hosts can be read, without ps-0 (")
+    assert warned.stderr.startswith("Warning: only 3 of 5 hosts are readable, excluding ps-0 (")
     assert json.loads(warned.stdout)["summary"]["hosts_missing"] == 2
     strict = run_tfperf("analyze", logdir, "--strict")
     assert (strict.exit_code, strict.stdout) == (1, "")
-    assert re.match(r"Error: only 3 of 5 hosts .* \(omit --strict to go on without\)\n$", strict.stderr)
+    assert re.match(r"Error: only 3 of 5 hosts .* \(omit --strict to continue without them\)\n$", strict.stderr)
 
 
 def test_a_host_whose_trace_is_not_finished_is_missing(run_tfperf: Run, tmp_path: Path) -> None:
     logdir = logdir_of(tmp_path, a=job(100))
     next(logdir.rglob("a.xplane.pb")).with_name(".b.xplane.pb.Xa3b9Z").write_bytes(job(900))
-    missing = "only 1 of 2 hosts can be read, without b (.b.xplane.pb.Xa3b9Z is not a complete .xplane.pb file)"
+    missing = "only 1 of 2 hosts are readable, excluding b (.b.xplane.pb.Xa3b9Z is not a complete .xplane.pb file)"
     done = run_tfperf("analyze", logdir, "--format", "json")
     assert (done.exit_code, done.stderr) == (0, f"Warning: {missing}\n")
     assert json.loads(done.stdout)["source"]["missing"][0]["host"] == "b"
     checked = run_tfperf("check", logdir, "--no-config", "--max-input-bound", "90%")
     assert (checked.exit_code, checked.stderr) == (1, f"Warning: {missing}\n")
-    assert "lacks host b: .b.xplane.pb.Xa3b9Z" in " ".join(run_tfperf("analyze", logdir, "--list").stdout.split())
+    listed = " ".join(run_tfperf("analyze", logdir, "--list").stdout.split())
+    assert "Host b is missing from run 2026_01_01_00_00_00: .b.xplane.pb.Xa3b9Z" in listed
 
 
 def test_a_gate_passes_nothing_where_a_host_is_missing(run_tfperf: Run, logdir: Path) -> None:
     limit = ("check", logdir, "--no-config", "--max-input-bound")
     unknown = run_tfperf(*limit, "90%")
     assert unknown.exit_code == 1
-    assert "could not be checked: only 3 of 5 hosts can be read" in " ".join(unknown.stdout.split())
+    assert "could not be checked: only 3 of 5 hosts" in " ".join(unknown.stdout.split())
     assert run_tfperf(*limit, "1%").exit_code == 3
     assert run_tfperf(*limit, "90%", "--hosts", "*-[012]", "--hosts", "worker-1").exit_code == 1  # ps-0 matches
     assert run_tfperf(*limit, "90%", "--hosts", "worker-[012]").exit_code == 0
@@ -122,7 +123,7 @@ def test_hosts_are_chosen_by_name_pattern_and_number(run_tfperf: Run, logdir: Pa
     assert hosts("--hosts", "worker-[0-2]", "--sample-hosts", "1") == ["worker-1"]
     none = run_tfperf("analyze", logdir, "--hosts", "chief*")
     assert none.exit_code == 1
-    assert "no host of run 2026_01_01_00_00_00 matches 'chief*'; it has: ps-0, worker-0," in none.stderr
+    assert "no host of run 2026_01_01_00_00_00 matches 'chief*'; its hosts are: ps-0, worker-0," in none.stderr
     both = run_tfperf("analyze", logdir, "--jobs", "2", "--cluster", "tcp://there:8786")
     assert both.exit_code == 2
 

@@ -24,7 +24,7 @@ def failing(file: HostFile, progress: object = None) -> str:
 
 def test_an_error_about_a_file_is_an_outcome() -> None:
     errors = [outcome.error for outcome in attempt(failing, FILES)]
-    assert [str(error).partition(": tfperf takes")[0] for error in errors] == [
+    assert [str(error).partition(": tfperf requires")[0] for error in errors] == [
         "a is damaged",
         "cannot read b.xplane.pb: Permission denied",
         "not enough memory for c.xplane.pb",

@@ -70,7 +70,9 @@ def test_a_package_that_is_missing_is_named_with_the_extra(
         monkeypatch.delitem(known, protocol)
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.delitem(sys.modules, "fsspec.implementations.http", raising=False)
-    words = rf"{url.partition(':')[0]}:// needs a package that is not installed \(.*\): pip install 'tfperf\[{extra}\]'"
+    words = (
+        rf"{url.partition(':')[0]}:// requires a package that is not installed \(.*\): pip install 'tfperf\[{extra}\]'"
+    )
     with pytest.raises(TfperfError, match=words):
         file_system(RemotePath(url))
 
@@ -142,7 +144,7 @@ def test_the_kind_of_an_error(error: Exception, kind: str) -> None:
         (
             RemotePath("gs://b/x", anonymous=True),
             PermissionError(),
-            "cannot read gs://b/x: the bucket is not public; omit --anonymous, and run gcloud auth "
+            "cannot read gs://b/x: the bucket is not public; omit --anonymous and run gcloud auth "
             "application-default login, or set GOOGLE_APPLICATION_CREDENTIALS",
         ),
         (
@@ -154,14 +156,14 @@ def test_the_kind_of_an_error(error: Exception, kind: str) -> None:
         (
             RemotePath("s3://b/x", endpoint_url="http://u:hunter2@here"),
             ConnectionRefusedError(),
-            "cannot read s3://b/x: no connection to the server at http://***@here; check the address, the network and "
-            "its proxy",
+            "cannot read s3://b/x: cannot connect to the server at http://***@here; check the address, the network "
+            "and its proxy",
         ),
         (
             RemotePath("hdfs://h/x"),
             OSError("Unable to load libjvm\nat x"),
-            "cannot read hdfs://h/x: Unable to load libjvm at x; it needs Java and Hadoop: set JAVA_HOME, HADOOP_HOME "
-            "and CLASSPATH (hadoop classpath --glob)",
+            "cannot read hdfs://h/x: Unable to load libjvm at x; it requires Java and Hadoop: set JAVA_HOME, "
+            "HADOOP_HOME and CLASSPATH (hadoop classpath --glob)",
         ),
         (RemotePath("memory://x"), PermissionError(), "cannot read memory://x: permission denied"),
         (RemotePath("https://host/x"), RuntimeError(), "cannot read https://host/x: RuntimeError"),

@@ -77,7 +77,7 @@ def test_a_server_that_fails_is_asked_again(fault: Fault, s3: WebServer, bucket:
     [
         (403, "permission denied; set AWS_ACCESS_KEY_ID .*; if the bucket is public, pass --anonymous"),
         (404, "does not exist; check the address"),
-        (503, r"the server is busy or the connection broke, again and again .*; try again later"),
+        (503, r"the server is busy or the connection keeps dropping .*; try again later"),
     ],
 )
 def test_what_a_server_refuses_is_said_in_one_line(
@@ -99,7 +99,7 @@ def test_a_file_that_is_replaced_meanwhile_is_an_error(new: bytes, s3: WebServer
     files.pipe_file(f"{name}/{KEY}", DATA)
     (file,) = list_files(at(s3, name, "logs"), ".xplane.pb")
     s3.faults += [Fault(times=2), Fault(before=lambda: files.pipe_file(f"{name}/{KEY}", new))]
-    with pytest.raises(TraceFormatError, match=r"changed while it was read; try again when it is written completely$"):
+    with pytest.raises(TraceFormatError, match=r"changed while being read; try again once it is complete$"):
         download(file)
 
 
@@ -111,7 +111,7 @@ def test_a_file_of_one_part_that_changes_its_size_is_an_error(
     files.pipe_file(f"{name}/{KEY}", DATA[:PART])
     (file,) = list_files(at(s3, name, "logs"), ".xplane.pb")
     files.pipe_file(f"{name}/{KEY}", grown)
-    with pytest.raises(TraceFormatError, match="changed while it was read"):
+    with pytest.raises(TraceFormatError, match="changed while being read"):
         download(file)
 
 
@@ -139,7 +139,7 @@ def test_a_web_server_that_fails_is_asked_again(fault: Fault) -> None:
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        (401, "permission denied; give an address"),
+        (401, "permission denied; use a signed address"),
         (403, "permission denied"),
         (404, "does not exist"),
         (503, "is busy"),
@@ -159,7 +159,7 @@ def test_what_a_web_server_refuses_holds_no_secret(status: int, words: str) -> N
 def test_a_file_on_a_web_server_that_is_replaced_meanwhile_is_an_error() -> None:
     with web_server({"/a.xplane.pb": DATA}) as server:
         server.faults += [Fault(times=2), Fault(before=lambda: server.files.update({"/a.xplane.pb": DATA[::-1]}))]
-        with pytest.raises(TraceFormatError, match="changed while it was read"):
+        with pytest.raises(TraceFormatError, match="changed while being read"):
             download(RemotePath(f"{server.url}/a.xplane.pb"))
 
 

@@ -58,7 +58,7 @@ def test_what_is_there_is_replaced_only_if_asked(
     ("key", "words"),
     [
         ("folder", "folder is a folder; pass a file"),
-        ("folder/vm.xplane.pb", "is a profile, which is never replaced"),
+        ("folder/vm.xplane.pb", "is a profile, and profiles are never overwritten"),
         ("folder/x", "folder/x exists; pass --force"),
     ],
 )
@@ -104,9 +104,9 @@ def test_tables_and_timelines_are_written_there(samples: Path, run_tfperf: Calla
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        (["analyze", "-o", "https://host/x.html"], "cannot write https://host/x.html: files of a web server can only"),
-        (["analyze", "--open", "-o", "memory://x.html"], "--open shows a file of this machine"),
-        (["timeline", "--open", "-o", "memory://x.json"], "--open shows a file of this machine"),
+        (["analyze", "-o", "https://host/x.html"], "cannot write https://host/x.html: web servers are read-only"),
+        (["analyze", "--open", "-o", "memory://x.html"], "--open requires a local file"),
+        (["timeline", "--open", "-o", "memory://x.json"], "--open requires a local file"),
     ],
 )
 def test_where_nothing_can_be_written(

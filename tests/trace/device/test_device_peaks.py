@@ -149,9 +149,9 @@ def test_a_file_of_the_user_comes_first_and_leaves_the_rest(tmp_path: Path, name
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("[[device]", "it is no table of peaks"),
+        ("[[device]", "is not a table of peaks"),
         ("", "missing required field `device`"),
-        ("device = []", "it holds no device"),
+        ("device = []", "has no devices"),
         ('[[device]]\nname = "x"\nteraflops = {bf17 = 1}', "bf17"),
         ('[[device]]\nname = "x"\nteraflops = {bf16 = -1}', "$.device"),
         ('[[device]]\nname = "x"\nteraflops = {bf16 = inf}', "$.device"),
@@ -172,12 +172,12 @@ def test_a_file_that_is_no_table_is_one_line(tmp_path: Path, text: str, problem:
 
 
 def test_a_file_that_is_not_there_or_is_not_text_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(TfperfError, match="there is no such file"):
+    with pytest.raises(TfperfError, match=r"absent\.toml does not exist"):
         read_peaks(tmp_path / "absent.toml")
-    with pytest.raises(TfperfError, match="cannot be read"):
+    with pytest.raises(TfperfError, match="cannot read "):
         read_peaks(tmp_path)
     (tmp_path / "binary.json").write_bytes(b"\xff\x00")
-    with pytest.raises(TfperfError, match="no table of peaks"):
+    with pytest.raises(TfperfError, match="not a table of peaks"):
         read_peaks(tmp_path / "binary.json")
 
 

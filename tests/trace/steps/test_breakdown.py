@@ -270,9 +270,9 @@ TPU = plane("/device:TPU:0", line("Steps", *(event(str(n), 100 * n, 100) for n i
     [
         ((host(*MARKS),), "kernel_launch", NO_DEVICE),
         ((host(*MARKS),), "host_to_device", NO_DEVICE),
-        ((host(*MARKS),), "input", "the trace does not show where input comes from"),
-        ((host(*MARKS), GPU), "host_to_device", "the trace does not show where input comes from"),
-        ((TPU,), "compilation", "the steps are those of a TPU core"),
+        ((host(*MARKS),), "input", "the profile does not show the source of the input"),
+        ((host(*MARKS), GPU), "host_to_device", "the profile does not show the source of the input"),
+        ((TPU,), "compilation", "the steps are TPU core steps"),
     ],
 )
 def test_the_reason_is_what_is_missing(tmp_path: Path, planes: tuple[Plane, ...], category: str, reason: str) -> None:
@@ -348,7 +348,7 @@ def test_steps_that_ran_at_the_same_time_belong_together(tmp_path: Path) -> None
 def test_without_clocks_they_are_matched_in_order(tmp_path: Path) -> None:
     numbers, notes = steps_of(tmp_path, (calls(6), session(0)), (calls(4),))
     assert numbers == [0, 1, 2, 3]
-    assert "only the 4 that all of them have are combined" in notes
+    assert "only the 4 that all hosts have are combined" in notes
 
 
 def test_clocks_that_never_meet_leave_the_order(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_launches_without_events_are_lost(tmp_path: Path) -> None:
     launches = host(*MARKS, *(launch(n, 100 * n) for n in range(1, 21)))
     (flaw,) = flaws_of(tmp_path, launches, plane("/device:GPU:0", kernels(*range(2, 21, 2))))
     assert flaw.code == "device_events_lost"
-    assert flaw.text.startswith("events of the devices are missing: 10 of 20 launches have no device event")
+    assert flaw.text.startswith("device events are missing: 10 of 20 launches have no device event")
 
 
 def test_events_that_end_before_the_capture_are_lost(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_sections_about_devices_say_that_figures_are_partial(tmp_path: Path) -> 
     for name in ("idle", "kernels"):
         section = next(each for each in analysis.report([name]).sections if each.name == name)
         assert section.findings == ()
-        assert section.notes[0].startswith("Events of the devices are missing")
+        assert section.notes[0].startswith("Device events are missing")
     for limit in ("kernels.total_us<1000000", "max(idle_causes.step_percent)<100", "device_time.idle_ms<1000"):
         assert check_profile(analysis, limits=[limit]).exit_code == 1
     assert check_profile(analysis, min_device_busy="0%").exit_code == 1

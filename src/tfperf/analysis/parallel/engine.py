@@ -113,7 +113,7 @@ def analyzed_hosts(
             if len(errors) == 1:
                 raise errors[0]
             others = counted(len(errors) - 1, "other host")
-            raise TraceFormatError(f"{errors[0]}; the {others} of run {run.name} are unreadable too")
+            raise TraceFormatError(f"{errors[0]}; the {others} of run {run.name} cannot be read either")
         results = tuple(outcome.value for outcome in outcomes if outcome.error is None)
         parts = {} if workers is None or len(results) <= MANY_HOSTS else _combined_on(workers, results)
     missing = tuple(

@@ -182,7 +182,7 @@ def _from_run_to_run(trace: HostTrace, steps: Steps, work: _Work) -> Steps:
     notes = steps.notes
     if len(ran) < len(steps):
         lost = counted(len(steps) - len(ran), "step")
-        notes = (*notes, f"{lost} of {len(steps)} did not run on all TPU cores within the capture and are omitted.")
+        notes = (*notes, f"{lost} of {len(steps)} did not run on all TPU cores within the capture (omitted).")
     explanation = f"{steps.explanation}; times are from run to run on the TPU"
     timed = replace(steps, start_ps=work.begun, end_ps=work.ended, explanation=explanation, on_cores=work.on_cores)
     timed = replace(timed.only(ran), notes=notes, end_known=True, enough=1)
