@@ -152,18 +152,18 @@ def test_the_last_instruction_is_the_result_unless_another_is() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "line 1 of the text of the program: expected HloModule and a name, found 'the end of the text'"),
+        ("", "line 1 of the program text: expected HloModule and a name, found 'the end of the text'"),
         ("HloModule m\n", "one computation with ENTRY"),
-        ("HloModule m\n\nwhat is this", "line 3 of the text of the program: expected '{', found 'is this'"),
-        ("HloModule m\ne {\n  a = f32[2 parameter(0)\n}", "line 3 of the text of the program: expected a shape"),
-        ("HloModule m\ne {\n  a = f99[2] parameter(0)\n}", "line 3 of .*'f99' is not known"),
+        ("HloModule m\n\nwhat is this", "line 3 of the program text: expected '{', found 'is this'"),
+        ("HloModule m\ne {\n  a = f32[2 parameter(0)\n}", "line 3 of the program text: expected a shape"),
+        ("HloModule m\ne {\n  a = f99[2] parameter(0)\n}", "line 3 of .*'f99' is unknown"),
         ("HloModule m\ne {\n  a = f32[2] parameter(x)\n}", "line 3 of .*the number of the parameter"),
         ("HloModule m\ne {\n  a = f32[2]\n}", "line 4 of .*an opcode"),
         ("HloModule m\ne {\n  a = f32[2] iota(), iota_dimension=\n}", "line 4 of .*a value for iota_dimension"),
         ("HloModule m\ne {\n  a = f32[2] pad(), padding=0_0\n  b = f32[] rng(), window={size=axb}\n}", "line 4 of"),
         ("HloModule m\ne {\n  a = f32[2] constant({1, 2)\n}", "line 3 of .*balanced brackets"),
-        ("HloModule m\ne {\n  a = f32[2] add(b)\n}", "refers to 'b', which is not there"),
-        ("HloModule m\ne {\n  a = f32[2] copy(a)\n}", "need each other in a circle"),
+        ("HloModule m\ne {\n  a = f32[2] add(b)\n}", "refers to 'b', which does not exist"),
+        ("HloModule m\ne {\n  a = f32[2] copy(a)\n}", "depend on each other in a cycle"),
         ("HloModule m\ne {\n  a = f32[1] iota()\n  a = f32[1] iota()\n}", "two instructions in computation 'e'"),
         ("HloModule m\ne {\n}", "an instruction in the computation"),
         ("HloModule m\ne {\n a = f32[] iota()", "line 3 of .*an instruction such as"),
@@ -261,5 +261,5 @@ def test_the_error_names_the_file(tmp_path: Path, data: bytes) -> None:
 
 def test_a_file_that_is_not_there_or_a_folder(tmp_path: Path) -> None:
     for path, why in ((tmp_path / "gone", "No such file"), (tmp_path, "Is a directory")):
-        with pytest.raises(ProgramError, match=f"cannot be read: {why}"):
+        with pytest.raises(ProgramError, match=f"cannot read {path}: {why}"):
             read_program(path)

@@ -76,7 +76,7 @@ def test_what_is_no_checkpoint_is_told_in_a_line(tmp_path: Path) -> None:
     assert "not a checkpoint" in refusal(tmp_path / "text")
     assert "has no file `checkpoint`" in refusal(tmp_path)
     (tmp_path / "checkpoint").write_text("all_model_checkpoint_paths: 3")
-    assert "names no checkpoint" in refusal(tmp_path)
+    assert "has no model_checkpoint_path" in refusal(tmp_path)
 
 
 def test_values_that_were_written_are_read(tmp_path: Path) -> None:
@@ -132,10 +132,10 @@ def entry_of(**fields: object) -> bytes:
         (entry_of(offset=1 << 62), "is too short"),
         (entry_of(offset=-1), "is too short"),
         (entry_of(shard_id=-1), "cannot read"),
-        (entry_of(shape=shape((1 << 40, 1 << 40))), "no shape that is known"),
+        (entry_of(shape=shape((1 << 40, 1 << 40))), "no known shape"),
         (entry_of(shape=shape((1 << 50,)), size=4 << 50), "too large for this machine"),
-        (entry_of(shape=shape((-1,))), "no shape that is known"),
-        (entry_of(shape=shape(None)), "no shape that is known"),
+        (entry_of(shape=shape((-1,))), "no known shape"),
+        (entry_of(shape=shape(None)), "no known shape"),
         (entry_of(slices=[{"extent": [{"start": 0, "length": 1}]}]), "0 of 1 pieces of v"),
         (b"\x0a\xff", "not a valid BundleEntry"),
     ],
@@ -163,9 +163,9 @@ def test_pieces_of_version_1_fit_their_variable(tmp_path: Path) -> None:
     whole = Checkpoint(first_version(tmp_path, (0, 3))).read("v")
     assert whole is not None
     assert whole.tolist() == [0, 1, 2]
-    assert "not as many as it has elements" in refusal(first_version(tmp_path), "v")
-    assert "not as many as it has elements" in refusal(first_version(tmp_path, (0, 2), values=2), "v")
-    assert "lies outside of it" in refusal(first_version(tmp_path, (1, 3)), "v")
+    assert "do not cover its elements" in refusal(first_version(tmp_path), "v")
+    assert "do not cover its elements" in refusal(first_version(tmp_path, (0, 2), values=2), "v")
+    assert "out of bounds" in refusal(first_version(tmp_path, (1, 3)), "v")
     assert "has 2 values for 3 elements" in refusal(first_version(tmp_path, (0, 3), values=2), "v")
 
 

@@ -115,10 +115,10 @@ def test_a_frozen_graph_has_constants_in_the_place_of_variables(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "is empty: it should be a graph"),
+        (b"", "is empty, but should be a graph"),
         (b"\x0a\x00", "nodes without a name"),
         (graph(), "is empty"),
-        (graph(node("a", "A"), node("a", "B")), "two nodes of the name 'a'"),
+        (graph(node("a", "A"), node("a", "B")), "two nodes named 'a'"),
         (b"\x22\x02\x08\x1b", "a graph without nodes"),
         (b"\n\n    \n  \n\n\n   \n\n", "a graph without nodes"),
         (b"nodes { name: 'x' } and more", "is text, but not a graph in protobuf's text format"),

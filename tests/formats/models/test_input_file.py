@@ -24,7 +24,7 @@ def test_a_folder(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
     (tmp_path / "graph.pb").write_bytes(graph(node("x", "Relu")))
     file = InputFile(tmp_path / "graph.pb", "RunMetadata")
-    with pytest.raises(TfprofInputError, match=r"is a graph of TensorFlow \(GraphDef\), not a RunMetadata"):
+    with pytest.raises(TfprofInputError, match=r"is a TensorFlow graph \(GraphDef\), not a RunMetadata"):
         file.is_none_of_others()
     file.is_none_of_others("GraphDef")
 
@@ -38,7 +38,7 @@ def test_the_name_that_two_nodes_have_is_said(tmp_path: Path) -> None:
     (tmp_path / "some").write_bytes(b"")
     file = InputFile(tmp_path / "some", "GraphDef")
     file.named_once(["a", "b"])
-    with pytest.raises(TfprofInputError, match="two nodes of the name 'b'"):
+    with pytest.raises(TfprofInputError, match="two nodes named 'b'"):
         file.named_once(["a", "b", "b"])
 
 

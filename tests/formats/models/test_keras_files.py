@@ -170,7 +170,7 @@ def test_links_out_of_the_file_and_in_circles_are_not_followed(tmp_path: Path) -
 def test_files_that_keras_did_not_save_are_refused_in_a_line(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "data.h5", "w") as root:
         root["x"] = np.zeros(3)
-    assert "not weights that Keras saved" in refusal(tmp_path / "data.h5")
+    assert "not Keras weights" in refusal(tmp_path / "data.h5")
     (tmp_path / "none.keras").write_bytes(b"PK\x03\x04")
     assert "is damaged, or not a .keras file" in refusal(tmp_path / "none.keras")
     with zipfile.ZipFile(tmp_path / "other.keras", "w") as archive:
@@ -185,7 +185,7 @@ def test_files_that_keras_did_not_save_are_refused_in_a_line(tmp_path: Path) -> 
 def test_files_that_are_cut_off_are_refused_in_a_line(tmp_path: Path, kept: int) -> None:
     weights = write_weights(tmp_path / "m.weights.h5")
     weights.write_bytes(weights.read_bytes()[:kept])
-    assert "is damaged, or not a file of HDF5" in refusal(weights)
+    assert "is damaged, or not an HDF5 file" in refusal(weights)
 
 
 def test_without_h5py_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

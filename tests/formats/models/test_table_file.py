@@ -58,14 +58,14 @@ def test_a_table_of_tensorflow_is_read() -> None:
 @pytest.mark.parametrize(("method", "name"), [(1, "snappy"), (4, "zstd"), (9, "method 9")])
 def test_a_compressed_block_is_one_clear_error(tmp_path: Path, method: int, name: str) -> None:
     text = refusal(tmp_path, table(block({b"": b""}), compression=method))
-    assert f"is compressed ({name}), which tfperf cannot read" in text
+    assert f"is compressed ({name}), which tfperf does not support" in text
 
 
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"", "does not end as"),
-        (MAGIC, "does not end as"),
+        (b"", "the end of the checkpoint table is missing"),
+        (MAGIC, "the end of the checkpoint table is missing"),
         (bytes(40) + MAGIC, "a block of 0 bytes at byte 0 of 0"),
         (b"\xff" * 40 + MAGIC, "a truncated number"),
         (varint(0) * 2 + varint(1 << 60) * 2 + bytes(22) + MAGIC, "a block of"),

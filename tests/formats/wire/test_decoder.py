@@ -100,7 +100,7 @@ def test_ptars_that_decodes_otherwise_is_not_used(sample: Path, monkeypatch: pyt
 
     monkeypatch.setenv("TFPERF_DECODER", "")
     monkeypatch.setattr(ptars, "HandlerPool", Odd)
-    with pytest.warns(TfperfWarning, match="decodes otherwise than protobuf"):
+    with pytest.warns(TfperfWarning, match="decodes differently from protobuf"):
         assert read_host(sample).event_count > 0
 
 

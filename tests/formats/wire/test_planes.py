@@ -361,13 +361,13 @@ FOREIGN = {
         named(b"x", WITH_EVENT) + field(2, 1),
         "the field at byte 13 of 15 is not an XSpace field",
     ),
-    "a field of another number": (named(b"x", WITH_EVENT) + field(7, b"y"), "the field at byte 13 of 16 is none"),
+    "a field of another number": (named(b"x", WITH_EVENT) + field(7, b"y"), "at byte 13 of 16 is not an XSpace field"),
     "a plane's field of another type": (
         field(1, field(1, b"7") + field(2, b"x") + WITH_EVENT),
-        "at byte 2 of 14 is none",
+        "at byte 2 of 14 is not",
     ),
-    "a plane's field of another number": (named(b"x", WITH_EVENT, field(12, b"y")), "at byte 13 of 16 is none"),
-    "planes without a name": (field(1, WITH_EVENT) * 2, "none of its planes has a name"),
+    "a plane's field of another number": (named(b"x", WITH_EVENT, field(12, b"y")), "at byte 13 of 16 is not"),
+    "planes without a name": (field(1, WITH_EVENT) * 2, "its planes have no names"),
 }
 
 

@@ -39,7 +39,7 @@ def test_sizes_of_a_product_are_held_against_the_multiple_of_its_type() -> None:
     """N = 1001 in 16 bit: to 1008. The result of 4096 x 1008 numbers has 8.3 MB."""
     (violation,) = found(*dotted("bf16[4096,512]", "bf16[512,1001]", "bf16[4096,1001]"))
     assert (violation.rule, violation.level) == ("GPU-MM-1", "medium")
-    assert violation.what == "N = 1001 (to 1008): tensor cores want multiples of 8 in bfloat16"
+    assert violation.what == "N = 1001 (to 1008): tensor cores require multiples of 8 in bfloat16"
     assert violation.wasted_bytes == 2 * 7 * (512 + 4096)
     assert [tensor.least.dims for tensor in violation.tensors] == [(4096, 512), (512, 1001), (4096, 1001)]
 

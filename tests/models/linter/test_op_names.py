@@ -67,8 +67,8 @@ def test_a_profile_without_programs_is_judged_by_names(tmp_path: Path) -> None:
     result = lint_path(logs)
     assert [(each.rule, each.share) for each in result.violations] == [("TPU-BN-2", None)]
     assert result.evaluated == 1
-    assert any("by their names only" in note for note in result.notes)
-    with pytest.raises(TfprofInputError, match="no program of XLA"):
+    assert any("only by name" in note for note in result.notes)
+    with pytest.raises(TfprofInputError, match="no XLA programs"):
         lint_path(logs, LintOptions(ignore=("TPU-BN-2",)))
 
 

@@ -68,7 +68,7 @@ def test_names_of_checkers(text: str, name: str) -> None:
 
 
 def test_an_unknown_checker(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'Jobs' is not a checker: use some of AcceleratorUtilization, "):
+    with pytest.raises(ValueError, match="'Jobs' is not a checker: use one or more of AcceleratorUtilization, "):
         advise_report(model(tmp_path, [node("a", "A")]), checkers=("Jobs",))
 
 
@@ -84,7 +84,7 @@ def test_an_unknown_checker(tmp_path: Path) -> None:
 def test_how_much_of_the_step_the_device_computes(tmp_path: Path, kernel: int, code: str, severity: str) -> None:
     found = finding(advise_report(on_gpu(tmp_path, kernel)), code)
     assert found.severity == severity
-    assert f"computes for {kernel}.0% of step 0" in found.text
+    assert f"is busy for {kernel}.0% of step 0" in found.text
     assert bool(found.action) == (severity != "info")
 
 
@@ -99,7 +99,7 @@ def test_nhwc_is_to_be_measured_on_accelerators_only(tmp_path: Path) -> None:
 def test_batch_norms_of_single_ops(tmp_path: Path) -> None:
     of = model(tmp_path, [node("net/BatchNorm/Rsqrt", "Rsqrt")])
     found = finding(advise_report(of), "unfused_batch_norm")
-    assert (found.severity, found.text) == ("hint", "1 batch norm of single ops: net/BatchNorm")
+    assert (found.severity, found.text) == ("hint", "1 unfused batch norm: net/BatchNorm")
     fused = model(tmp_path, [node("net/BatchNorm/FusedBatchNormV3", "FusedBatchNormV3")])
     assert codes(advise_report(fused, checkers=["Operation"])) == {"operation": ["nothing_found"]}
 
@@ -109,10 +109,7 @@ def test_the_op_that_takes_most_and_what_really_runs(tmp_path: Path) -> None:
     records = [ran("r", 1, 60, timeline_label=b"r = _FusedMatMul(x, w, b)"), ran("s", 1, 40)]
     of = model(tmp_path, [node("r", "Relu"), node("s", "Sum")], {0: run_metadata({CPU: records})})
     found = finding(advise_report(of), "expensive_op")
-    assert (found.severity, found.text) == (
-        "hint",
-        "Relu takes 60.0% of the time of all ops; what runs there is _FusedMatMul",
-    )
+    assert (found.severity, found.text) == ("hint", "Relu takes 60.0% of the time of all ops; it runs as _FusedMatMul")
     assert found.action == "run tfperf tfprof scope --account-type-regexes Relu --order-by micros to see where"
 
 
@@ -137,11 +134,11 @@ def workers(folder: Path, late: int, received: int) -> Model:
 def test_hosts_that_end_apart_and_wait_for_tensors(tmp_path: Path) -> None:
     report = advise_report(workers(tmp_path, late=300, received=400), checkers=["Job"])
     apart = finding(report, "hosts_apart")
-    assert apart.text == (
-        "hosts end a step 0.300 ms apart (median), of 1.30 ms; /job:worker/replica:0/task:1 is last in 2 of 2 steps"
+    assert (
+        "0.300 ms apart (median), with 1.30 ms per step; /job:worker/replica:0/task:1 is last in 2 of 2" in apart.text
     )
     received = finding(report, "much_received").text
-    assert received.startswith("/job:worker/replica:0/task:0 is in RecvTensor for 0.400 ms of a step of 1.00 ms")
+    assert received.startswith("/job:worker/replica:0/task:0 spends 0.400 ms of a 1.00 ms step in RecvTensor")
     (table,) = report.tables()
     assert [*table.data["late_ms"]] == [0.0, 0.3]
     assert [*table.data["received_ms"]] == [0.4, 0.0]

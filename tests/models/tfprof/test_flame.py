@@ -64,8 +64,8 @@ def test_other_attributes_and_lines_of_code(small: Model) -> None:
         ("main.py:3:<module>", 100, "total 2.00 kB (100.0%)"),
         ("nn.py:5:dense", 100, "total 2.00 kB (100.0%)"),
     ]
-    assert "as wide as its requested memory." in page
-    assert "All of it is 2.00 kB." in page
+    assert "The width of a box shows its requested memory." in page
+    assert "Total: 2.00 kB" in page
 
 
 def test_what_is_not_drawn_is_said(small: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_what_is_not_drawn_is_said(small: Model, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(outputs, "MOST_BOXES", 3)
     page = view_page(shown(small), "micros", "a title")
     assert [label for label, *_ in boxes(page)] == ["all", "layer", "a"]
-    assert "Not drawn: 2 boxes narrower than all these." in page
+    assert "Not drawn: 2 narrower boxes." in page
 
 
 def test_names_do_nothing(tmp_path: Path) -> None:
@@ -106,5 +106,5 @@ def test_the_page_asks_for_nothing(small: Model) -> None:
 def test_what_has_no_flame_graph(small: Model) -> None:
     with pytest.raises(ValueError, match=r"'device' is not possible: use one of micros, "):
         view_page(shown(small), "device", "a title")
-    with pytest.raises(TfprofInputError, match="nothing that is shown has any params"):
+    with pytest.raises(TfprofInputError, match="no params, so nothing can be drawn"):
         view_page(shown(small), "params", "a title")

@@ -108,8 +108,8 @@ def test_scopes_of_a_step_and_of_the_mean(tmp_path: Path) -> None:
     }
     assert traced.notes == (
         "Op types are the types of the kernels that ran (_FusedMatMul). A fused op has the name of its last part.",
-        "The mean is over 3 training steps, whether an op ran in all of them or not. An op counts in the step in which "
-        "the host started it.",
+        "The mean is over 3 training steps, even if an op did not run in all of them. An op belongs to the step in "
+        "which the host started it.",
     )
 
 
@@ -152,7 +152,7 @@ def test_steps_that_are_not_whole_do_not_count(tmp_path: Path) -> None:
     traced = trace_model(logdir_of(tmp_path, a=data))
     assert [*traced.model.steps] == [1, 2, 3, 4]
     assert values(traced)["net/MatMul"]["micros"] == 30
-    assert "1 other step (cut off, slow, or of another kind) left out" in traced.notes[1]
+    assert "1 other step (cut off, slow, or of another kind) excluded" in traced.notes[1]
 
 
 def test_without_steps_the_capture_is_one(tmp_path: Path) -> None:
@@ -192,15 +192,15 @@ def test_kernels_are_the_time_of_the_accelerator(tmp_path: Path) -> None:
     assert devices["net/Sum"] == "/device:cpu:0"
     assert shown(traced, "scope", account_type_regexes=(".*gpu.*",))["_TFProfRoot"][1] in (342, 343)
     # Nothing tells how often Relu ran.
-    with pytest.raises(ValueError, match="occurrence is unknown: some ops show in their kernels only"):
+    with pytest.raises(ValueError, match="occurrence is unknown: some ops are visible only through"):
         traced.check(Options(select=("micros", "occurrence")))
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"select": ("micros", "bytes")}, "bytes is unknown: a profile does not record which op holds which memory"),
-        ({"order_by": "params"}, "params is unknown: a profile has no sizes of variables; give the graph"),
+        ({"select": ("micros", "bytes")}, "bytes is unknown: a profile does not record memory per op"),
+        ({"order_by": "params"}, "params is unknown: a profile has no variable sizes; pass the graph"),
         ({"min_float_ops": 1}, "float_ops is unknown"),
     ],
 )
@@ -257,9 +257,7 @@ def test_an_inlined_function_is_joined_by_the_names_of_its_body(tmp_path: Path) 
 
 
 def test_the_graph_view_needs_a_graph(tmp_path: Path) -> None:
-    with pytest.raises(
-        TfprofInputError, match="a profile has no graph, so it has no graph view: give one with --graph"
-    ):
+    with pytest.raises(TfprofInputError, match="a profile has no graph, so the graph view is not available"):
         trace_model(logs(tmp_path), "graph")
 
 
@@ -287,13 +285,13 @@ def test_without_frames_the_code_view_says_how_to_get_some(tmp_path: Path) -> No
 
 def test_frames_without_calls_are_no_empty_tree(tmp_path: Path) -> None:
     data = space(plane("/host:CPU", line("python", event("$train.py:1 main", 0, 9))))
-    with pytest.raises(TfprofInputError, match="no call into TensorFlow lies in them"):
+    with pytest.raises(TfprofInputError, match="they contain no calls into TensorFlow"):
         trace_model(logdir_of(tmp_path, a=data), "code")
 
 
 def test_a_profile_without_ops_is_refused(tmp_path: Path) -> None:
     data = space(plane("/host:CPU", line("python", event("train", 0, 9))))
-    with pytest.raises(TfprofInputError, match="has no op of TensorFlow: take the profile with --host-tracer-level 2"):
+    with pytest.raises(TfprofInputError, match="has no TensorFlow ops: profile with --host-tracer-level 2"):
         trace_model(logdir_of(tmp_path, a=data))
 
 
@@ -356,8 +354,8 @@ def test_copies_of_a_tpu_stay_and_sums_over_cores_are_told(tmp_path: Path) -> No
     copies = sum(micros for name, micros in of_scope.items() if name.startswith("(no framework op)/"))
     assert copies == pytest.approx(2 * 720_000, abs=2)
     assert of_scope["jit(f)/jit(main)/add"] == pytest.approx(2 * 80_000, abs=2)
-    assert traced.notes[0].startswith("Times are sums over 2 TPU cores: 800 ms per core and step.")
-    assert traced.notes[-1].endswith("An op counts in the step in which it started.")
+    assert traced.notes[0].startswith("Times are sums over 2 TPU cores: 800 ms per core and step")
+    assert traced.notes[-1].endswith("An op belongs to the step in which it started.")
 
 
 @pytest.mark.skipif(not OFFLOAD.is_dir(), reason="the real TPU profile is not here")

@@ -176,8 +176,8 @@ def test_texts_that_are_missing_are_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "is empty: it should be an op log"),
-        (graph(node("x", "Relu")), r"is a graph of TensorFlow \(GraphDef\)"),
+        (b"", "is empty, but should be an op log"),
+        (graph(node("x", "Relu")), r"is a TensorFlow graph \(GraphDef\)"),
         (op_log({"": {}, "a": {}}), "entries without a name"),
         (op_log({"a": {"stack": STACK}})[:-1], "damaged"),
         (op_log({"a": {"stack": STACK * 6000}}), "a call stack of 12,000 frames"),
@@ -201,7 +201,7 @@ def test_one_file_needs_no_number() -> None:
 
 
 def test_of_several_files_each_needs_a_number() -> None:
-    with pytest.raises(ValueError, match="say which step it is, for example 10="):
+    with pytest.raises(ValueError, match="specify the step, for example 10="):
         steps_of(["run.pb", "run_2.pb"])
 
 
@@ -224,12 +224,12 @@ def test_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
 
 
 def test_a_number_that_no_step_has() -> None:
-    with pytest.raises(ValueError, match="no step of this number"):
+    with pytest.raises(ValueError, match="no step has this number"):
         steps_of([f"run_{10**30}.pb"])
 
 
 def test_a_model_needs_a_graph_or_a_profile() -> None:
-    with pytest.raises(TfprofInputError, match="give one with --graph"):
+    with pytest.raises(TfprofInputError, match="pass one with --graph"):
         read_model(Sources())
 
 

@@ -14,10 +14,10 @@ def test_without_options_everything_is_asked_for() -> None:
 
 
 WRONG = [
-    ({"max_dept": 3}, "'max_dept' is not an option of tfprof"),
+    ({"max_dept": 3}, "'max_dept' is not a tfprof option"),
     ({"max_depth": "3"}, "max_depth"),
     ({"select": "micros"}, "select"),
-    ({"select": ["micro"]}, "select 'micro' is unknown: use some of accelerator_micros, bytes"),
+    ({"select": ["micro"]}, "select 'micro' is unknown: use one or more of accelerator_micros, bytes"),
     ({"order_by": "size"}, "order_by 'size' is unknown: use one of name, bytes"),
     ({"step": -2}, "step -2 does not exist"),
     ({"show_name_regexes": ["a("]}, r"show_name_regexes: 'a\(' is not a regular expression"),

@@ -213,7 +213,7 @@ def test_a_log_says_what_is_trained_and_only_of_graphs(tmp_path: Path) -> None:
     assert params_report(tmp_path / "graph.pb", log).summary["trainable_params"] == 100_352
     log.write_bytes(op_log({"hidden1/kernel": {"types": ["other"]}}))
     assert params_report(tmp_path / "graph.pb", log).summary["unknown_params"] == TOTAL
-    with pytest.raises(TfprofInputError, match="leave --op-log out"):
+    with pytest.raises(TfprofInputError, match="omit --op-log"):
         params_report(write_keras(tmp_path), log)
 
 
@@ -242,14 +242,14 @@ def write(path: Path, data: bytes) -> Path:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda folder: folder, "holds no saved_model.pb, checkpoint or graph.pb"),
+        (lambda folder: folder, "has no saved_model.pb, checkpoint or graph.pb"),
         (lambda folder: folder / "none", "cannot open"),
-        (lambda folder: write(folder / "empty", b""), "is empty: give a SavedModel"),
-        (lambda folder: write(folder / "log", op_log({"a": {"stack": [("f", 1, "g")]}})), "a log of tfprof"),
+        (lambda folder: write(folder / "empty", b""), "is empty: pass a SavedModel"),
+        (lambda folder: write(folder / "log", op_log({"a": {"stack": [("f", 1, "g")]}})), "a tfprof log"),
         (lambda folder: write(folder / "text", b"hello, this is text"), "not a graph in protobuf's text format"),
-        (lambda folder: write(folder / "odd", bytes(range(256))), "give a SavedModel, a .keras"),
+        (lambda folder: write(folder / "odd", bytes(range(256))), "pass a SavedModel, a .keras"),
         (lambda folder: write(folder / "graph.pb", graph(node("c", "Const", outputs=[(3,)]))), "without variables"),
-        (lambda folder: write(folder / "saved_model.pbtxt", b"").parent, "is a SavedModel in text"),
+        (lambda folder: write(folder / "saved_model.pbtxt", b"").parent, "is a text SavedModel"),
     ],
 )
 def test_what_holds_no_parameters_is_refused_in_a_line(tmp_path: Path, make: Callable[[Path], Path], why: str) -> None:

@@ -149,10 +149,10 @@ def test_frames_that_look_the_same_have_only_what_they_share(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("given", "view", "message"),
     [
-        ({"select": ["device"]}, "code", "pprof needs something to sum up: select some of micros"),
+        ({"select": ["device"]}, "code", "pprof requires a value to sum: select one or more of micros"),
         ({"step": 6}, "code", "step 6 was not recorded: use one of 5, 9, or -1 for their mean"),
-        ({}, "op", "the op view has no pprof output: only the code view has"),
-        ({}, "graph", "the graph view has no pprof output: only the code view has"),
+        ({}, "op", "the op view has no pprof output: use the code view"),
+        ({}, "graph", "the graph view has no pprof output: use the code view"),
     ],
 )
 def test_what_cannot_be_a_profile(small: Model, given: dict[str, Any], view: Any, message: str) -> None:
@@ -162,7 +162,7 @@ def test_what_cannot_be_a_profile(small: Model, given: dict[str, Any], view: Any
 
 def test_a_model_without_stacks(tmp_path: Path) -> None:
     of = model(tmp_path, [node("a", "Op")])
-    with pytest.raises(TfprofInputError, match="give the op log with --op-log"):
+    with pytest.raises(TfprofInputError, match="pass the op log with --op-log"):
         pprof_bytes(of, options())
 
 

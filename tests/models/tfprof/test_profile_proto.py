@@ -132,13 +132,13 @@ def test_inputs_that_are_not_there_and_impossible_slots(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "is empty: it should be a profile of tfprof"),
+        (b"", "is empty, but should be a tfprof profile"),
         (field(2, 1), "a profile without nodes"),
         (profile([{"op": b"A"}]), "nodes without a name"),
-        (profile([X, X]), "two nodes of the name 'x'"),
-        (profile([{"name": b"x", "execs": [of_step(-1, run_count=1)]}]), "the first of these ops -1"),
+        (profile([X, X]), "two nodes named 'x'"),
+        (profile([{"name": b"x", "execs": [of_step(-1, run_count=1)]}]), "the first of them -1"),
         (profile([X, Y])[:-1], "damaged"),
-        (graph(node("x", "Relu")), r"is a graph of TensorFlow \(GraphDef\)"),
+        (graph(node("x", "Relu")), r"is a TensorFlow graph \(GraphDef\)"),
     ],
 )
 def test_what_is_no_profile(tmp_path: Path, data: bytes, said: str) -> None:

@@ -144,7 +144,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"step": 3}, "step 3 was not recorded: use one of 1, 7, or -1 for their mean"),
     ({"order_by": "size"}, "order_by 'size' is unknown"),
     ({"select": ["speed"]}, "select 'speed' is unknown"),
-    ({"depth": 3}, "'depth' is not an option of tfprof"),
+    ({"depth": 3}, "'depth' is not a tfprof option"),
     ({"show_name_regexes": ["("]}, "show_name_regexes"),
     ({"output": "pprof:outfile=x"}, "the scope view has no pprof"),
 ]
@@ -165,7 +165,7 @@ def test_a_record_of_nothing_is_an_ordinary_error(profiler: Profiler, record: by
 
 
 def test_arguments_of_the_wrong_kind_are_errors(profiler: Profiler) -> None:
-    with pytest.raises(ValueError, match="give a message of TensorFlow, or its bytes, not int"):
+    with pytest.raises(ValueError, match="a TensorFlow message or its bytes, not int"):
         profiler.add_step(1, 5)
     with pytest.raises(ValueError, match="step must be 0 or more, not -1"):
         profiler.add_step(-1, step(1))

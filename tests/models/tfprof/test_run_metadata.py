@@ -65,8 +65,8 @@ def test_memory_is_summed_over_allocators_and_outputs(tmp_path: Path) -> None:
     ("data", "said"),
     [
         (b"", "is empty: the run was not traced"),
-        (field(5, b""), "holds no times of nodes"),
-        (run_metadata({CPU: [], STREAMS: []}), "holds no times of nodes"),
+        (field(5, b""), "has no node times"),
+        (run_metadata({CPU: [], STREAMS: []}), "has no node times"),
         (run_metadata({CPU: [ran("a", 1, 1)]})[:-2], "damaged"),
     ],
 )

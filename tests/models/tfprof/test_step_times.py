@@ -63,7 +63,7 @@ def test_skipped_steps_are_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [3, 4, -1])
 def test_at_least_one_step_is_left(tmp_path: Path, count: int) -> None:
-    with pytest.raises(ValueError, match="of 3 steps: at least one must be left"):
+    with pytest.raises(ValueError, match="of 3 steps: at least one step must remain"):
         skip_first(of_steps(tmp_path, {"a": 10}, {"a": 20}, {"a": 30}), count)
 
 

@@ -234,9 +234,9 @@ def test_rows_without_time_are_not_drawn(small: Model, tmp_path: Path) -> None:
     asked = options(show_name_regexes=["main.*"], account_type_regexes=["Sum", "Placeholder"])
     assert len(opened(small, "code", asked, tmp_path).of("X")) == 2
     nothing = options(account_type_regexes=["Placeholder"])
-    with pytest.raises(TfprofInputError, match="nothing that the code view shows took time"):
+    with pytest.raises(TfprofInputError, match="the rows of the code view took no time"):
         write_timeline(small, "code", nothing, tmp_path / "none.json")
-    with pytest.raises(TfprofInputError, match="nothing that the graph view shows was executed"):
+    with pytest.raises(TfprofInputError, match="the rows of the graph view were not executed"):
         write_timeline(small, "graph", nothing, tmp_path / "none.json")
     assert not (tmp_path / "none.json").exists()
 
@@ -247,7 +247,7 @@ def test_what_has_no_timeline(small: Model, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="step 7 was not recorded: use one of 3, 4, or -1"):
         write_timeline(small, "graph", options(step=7), tmp_path / "none.json")
     of = model(tmp_path, [node("a", "Op")])
-    with pytest.raises(TfprofInputError, match="no execution was recorded"):
+    with pytest.raises(TfprofInputError, match="no executions were recorded"):
         write_timeline(of, "scope", options(), tmp_path / "none.json")
 
 

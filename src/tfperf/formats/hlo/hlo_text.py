@@ -90,7 +90,7 @@ class Shapes:
             else:
                 found = _ARRAY.match(text, start)
                 if not found:
-                    raise ValueError("expected a shape")
+                    raise ValueError("invalid syntax")
                 shape, start = self._array(*found.groups()), found.end()
             if not open_parts:
                 return shape, start

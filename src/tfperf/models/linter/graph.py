@@ -36,7 +36,7 @@ POOLS = frozenset(("MaxPool", "MaxPoolV2", "AvgPool", "MaxPool3D", "AvgPool3D"))
 POOL_GRADIENTS = frozenset(
     ("MaxPoolGrad", "MaxPoolGradV2", "MaxPool3DGrad", "MaxPoolGradWithArgmax", "AvgPoolGrad", "AvgPool3DGrad")
 )
-OPEN = "a dimension of its tensors is unknown; pass the batch size with --batch, or save the model with fixed shapes"
+OPEN = "a tensor dimension is unknown; pass the batch size with --batch, or save the model with fixed shapes"
 
 
 def place(graph: OpGraph, *nodes: int) -> dict[str, Any]:
