@@ -105,12 +105,12 @@ def test_a_breach_shows_the_cause_and_its_first_action(tmp_path: Path) -> None:
     named, costly = outcome.judged
     assert named.evidence == costly.evidence
     (finding,) = named.evidence
-    assert finding.text == "Waiting for input takes 40.0% of the step: the stage waited for is Map."
+    assert finding.text == "Waiting for input takes 40.0% of the step: the blocking tf.data stage is Map."
     assert finding.action
-    assert sentence(named) == "The diagnosis names the cause input_wait."
+    assert sentence(named) == "The diagnosis reports the cause input_wait."
     assert sentence(costly) == "Cost of input_wait is 40.0%; the limit is at most 1.0%."
     text = render(check_report(outcome), "table")
-    assert text.count("the stage waited for is Map") == 1, "what explains both is said once"
+    assert text.count("the blocking tf.data stage is Map") == 1, "what explains both is said once"
     assert max(map(len, text.splitlines())) <= 80
 
 
@@ -133,7 +133,7 @@ def test_an_absent_cause_says_what_absent_means(tmp_path: Path) -> None:
 def test_without_steps_no_cause_passes(tmp_path: Path, code: str) -> None:
     assert fails_on(analysis_of(tmp_path, a=job_without_steps()), code) == "unknown"
     too_few = judged_by(analysis_of(tmp_path / "2", a=compiling_job(0, steps=2)), "fail-on", code)
-    assert (too_few.status, "--min-steps asks for 3" in too_few.why) == ("unknown", True)
+    assert (too_few.status, "--min-steps is 3" in too_few.why) == ("unknown", True)
 
 
 def test_a_breach_counts_whatever_is_unknown(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_cause_whose_cost_is_no_share_of_the_step_cannot_be_judged_by_it(tmp_p
     idle = analysis_of(tmp_path, a=space(host(*steps((OP, 10))), working, silent))
     judged = judged_by(idle, "max-cost", "idle_devices=10%")
     assert (judged.status, judged.measured) == ("unknown", None)
-    assert judged.why.endswith("whose cost is no known share of the step: use --fail-on idle_devices.")
+    assert judged.why.endswith("but its share of the step is unknown: use --fail-on idle_devices.")
     assert fails_on(idle, "idle_devices") == "breach"
     busy = analysis_of(tmp_path / "2", a=space(host(*steps((OP, 10))), working))
     assert judged_by(busy, "max-cost", "idle_devices=10%").measured == 0.0
@@ -185,7 +185,7 @@ def test_the_cost_of_input_is_limited(tmp_path: Path, bound: str, status: str) -
 def test_input_that_the_trace_does_not_show_has_an_unknown_cost(tmp_path: Path) -> None:
     judged = judged_by(analysis_of(tmp_path, a=bare_job(*[100] * 5)), "max-input-cost", "99%")
     assert (judged.status, judged.measured) == ("unknown", None)
-    assert "does not show where input comes from" in judged.why
+    assert "does not show the source of the input" in judged.why
 
 
 def test_the_low_end_of_the_cost_of_input_counts(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_causes_are_those_of_the_kind_that_is_judged(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, a=two_kinds_job(train_wait_us=1))
     train = judged_by(analysis, "max-cost", "input_wait=10%")
     assert (train.status, train.measured) == ("pass", 0.0)
-    assert train.why.endswith("over 5 training steps; 4 eval steps are not judged: --by-kind eval.")
+    assert train.why.endswith("over 5 training steps; 4 eval steps are not checked: --by-kind eval.")
     evaluation = outcome_of(analysis, ("fail-on", "input_wait"), ("max-cost", "input_wait=10%"), by_kind="eval")
     assert [(each.status, each.measured) for each in evaluation.judged] == [("breach", 1.0), ("breach", 70.0)]
     assert evaluation.judged[0].evidence[0].text.startswith("eval steps: Waiting for input takes 70.0% of the step")

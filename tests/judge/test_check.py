@@ -120,7 +120,7 @@ def test_too_few_steps_are_never_a_pass(tmp_path: Path, steps: int) -> None:
     (judged,) = outcome.judged
     assert (judged.status, judged.measured, outcome.exit_code, outcome.step_count) == ("unknown", None, 1, steps)
     assert judged.why.startswith(f"{steps} whole step")
-    assert "--min-steps asks for 3: profile longer." in judged.why
+    assert "--min-steps is 3: profile longer." in judged.why
 
 
 def test_fewer_steps_suffice_if_that_is_set_but_never_none(tmp_path: Path) -> None:
@@ -169,10 +169,8 @@ def test_a_doubt_that_touches_a_figure_leaves_its_limit_unknown(tmp_path: Path) 
     for limit in ("input_bound <= 20%", "input_bound <= 10%"):
         judged = judged_by(analysis, limit)
         assert (judged.status, judged.measured, judged.doubt) == ("unknown", None, "")
-        assert judged.why == (
-            f"the profile may be incomplete or wrong: {STOPS}; capture it again and copy the complete file, or "
-            "judge it all the same with --allow-doubt."
-        )
+        assert judged.why.startswith(f"the profile may be incomplete or wrong: {STOPS}; capture it again")
+        assert judged.why.endswith("check it anyway with --allow-doubt.")
     for limit in ("input_cost <= 20%", "cause[input_wait] <= 0", "steps.input_ms < 1s"):
         assert "the last 5 of 10 steps" in judged_by(analysis, limit).why, limit
 
@@ -221,9 +219,9 @@ def test_a_baseline_whose_steps_are_doubtful_is_not_compared(tmp_path: Path) -> 
     after = analysis_of(tmp_path / "after", a=space(host(*marks)))
     outcome = check_profile(after, baseline=baseline)
     assert outcome.exit_code == 1
-    assert "Soundness: 1 marker of steps inside the one before" in outcome.judged[0].why
+    assert "Soundness: 1 step marker inside the previous marker" in outcome.judged[0].why
     outcome = check_profile(after, baseline=baseline, allow_doubt=True)
-    assert (outcome.exit_code, outcome.judged[0].doubt[:24]) == (0, "baseline before: 1 marke")
+    assert (outcome.exit_code, outcome.judged[0].doubt[:24]) == (0, "baseline before: 1 step ")
     assert check_profile(before, baseline=baseline).judged[0].why.startswith("the profile may be incomplete or wrong")
 
 
@@ -233,12 +231,9 @@ def test_steps_found_with_low_confidence_are_doubtful(tmp_path: Path) -> None:
     steps = analysis["steps"].steps
     assert steps.confidence == "low"
     outcome = outcome_of(analysis, "step_time < 1s", min_steps=1)
-    said = f"steps were found with low confidence: {steps.explanation}"
+    said = f"step detection has low confidence: {steps.explanation}"
     assert (outcome.exit_code, outcome.notes) == (1, ())
-    assert outcome.judged[0].why == (
-        f"the profile may be incomplete or wrong: {said}; mark the steps with tfperf.step, or name their event with "
-        "--step-marker, or judge it all the same with --allow-doubt."
-    )
+    assert outcome.judged[0].why.startswith(f"the profile may be incomplete or wrong: {said}; mark the steps with")
     outcome = outcome_of(analysis, "step_time < 1s", min_steps=1, allow_doubt=True)
     assert (outcome.exit_code, outcome.judged[0].doubt) == (0, said)
 
@@ -269,7 +264,7 @@ def test_a_host_without_steps_is_never_a_pass(tmp_path: Path) -> None:
     (judged,) = outcome.judged
     assert (judged.status, judged.host, outcome.step_count, outcome.exit_code) == ("unknown", "", 0, 1)
     assert judged.why.startswith("host b: 0 whole steps count")
-    assert "choose the hosts that count with --host" in judged.why
+    assert "select hosts with --host" in judged.why
     # Without that host, the limit holds.
     assert outcome_of(tfperf.load(tmp_path / "logs", hosts=["a"]), "input_bound <= 25%").exit_code == 0
 
@@ -344,7 +339,7 @@ def test_a_breach_stays_one_where_its_evidence_cannot_be_read(tmp_path: Path) ->
     outcome = outcome_of(analysis, "input_bound <= 1%", "step_time < 1s")
     assert (outcome.exit_code, [judged.status for judged in outcome.judged]) == (3, ["breach", "pass"])
     (finding,) = outcome.judged[0].evidence
-    assert finding.text.startswith("What explains this cannot be read: ")
+    assert finding.text.startswith("Cannot read the evidence for this breach: ")
     assert outcome.judged[1].evidence == ()
 
 
@@ -432,7 +427,7 @@ def test_different_jobs_are_not_compared(tmp_path: Path, baseline: Baseline) -> 
     after = analysis_of(tmp_path / "2", a=noisy_job(120), b=noisy_job(120))
     (judged,) = outcome_of(after, baseline=(baseline(before),)).judged
     assert judged.status == "unknown"
-    assert judged.why.startswith("The runs cannot be compared. Hosts: 1 before, 2 now;")
+    assert judged.why.startswith("The runs are not comparable. Hosts: 1 before, 2 now;")
 
 
 def test_runs_of_other_batch_sizes_are_not_judged(tmp_path: Path, baseline: Baseline) -> None:
@@ -442,14 +437,11 @@ def test_runs_of_other_batch_sizes_are_not_judged(tmp_path: Path, baseline: Base
     after = analysis_of(tmp_path / "2", a=noisy_job(110) + large)
     (judged,) = outcome_of(after, baseline=(baseline(before),)).judged
     assert (judged.status, judged.measured) == ("unknown", None)
-    assert judged.why == (
-        "The runs cannot be compared. Batch size: 8 before, 16 now; a step is other work, and more examples at once "
-        "take less time each: compare equal batches."
-    )
+    assert judged.why.startswith("The runs are not comparable. Batch size: 8 before, 16 now; ")
 
 
 def test_a_tolerance_without_a_baseline_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(LimitError, match="max-regression needs a baseline to compare with"):
+    with pytest.raises(LimitError, match="max-regression requires a baseline"):
         outcome_of(analysis_of(tmp_path, a=input_job()), "step_time < 1s", max_regression=0.1)
 
 
@@ -478,13 +470,13 @@ def test_check_compares_with_one_baseline_or_several(tmp_path: Path, baseline: B
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "no limit is given"),
-        ({"limits": ["step_tim < 1s"]}, "tfperf.check: limit 'step_tim < 1s', character 1: there is no figure"),
-        ({"max_input_bond": "10%"}, "tfperf.check: there is no limit 'max-input-bond': did you mean"),
+        ({}, "no limits given"),
+        ({"limits": ["step_tim < 1s"]}, "tfperf.check: limit 'step_tim < 1s', character 1: unknown figure"),
+        ({"max_input_bond": "10%"}, "tfperf.check: unknown limit 'max-input-bond': did you mean"),
         ({"max_input_bound": 0.1}, "tfperf.check: max-input-bound: '0.1' may mean 10% or 0.1%"),
         ({"max_regression": "much", "baseline": "b.json"}, "tfperf.check: max-regression: 'much' is not a number"),
-        ({"max_regression": "5%"}, "max-regression needs a baseline to compare with"),
-        ({"max_regression": "5%", "max_retraces": 0}, "max-regression needs a baseline to compare with"),
+        ({"max_regression": "5%"}, "max-regression requires a baseline"),
+        ({"max_regression": "5%", "max_retraces": 0}, "max-regression requires a baseline"),
     ],
 )
 def test_limits_that_cannot_be_read_are_errors_before_the_profile_is(arguments: dict[str, Any], message: str) -> None:
@@ -513,21 +505,21 @@ def test_without_a_kind_the_gate_says_what_it_leaves_out(tmp_path: Path) -> None
     outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%")
     (judged,) = outcome.judged
     assert (judged.status, judged.measured) == ("pass", 10.0)
-    assert judged.why == "over 5 training steps; 4 eval steps are not judged: --by-kind eval."
+    assert judged.why == "over 5 training steps; 4 eval steps are not checked: --by-kind eval."
     assert (outcome.step_count, outcome.step_kind, outcome.other_kinds) == (5, "train", {"eval": 4})
-    assert outcome.notes[0] == "Figures are over training steps; 4 eval steps are not judged: --by-kind eval."
+    assert outcome.notes[0] == "Figures are over training steps; 4 eval steps are not checked: --by-kind eval."
 
 
 def test_the_steps_that_are_left_have_no_kind_if_all_are_skipped(tmp_path: Path) -> None:
     outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%", skip_first=100)
-    assert outcome.notes[0].startswith("Figures are over steps; 5 training steps and 4 eval steps are not judged")
+    assert outcome.notes[0].startswith("Figures are over steps; 5 training steps and 4 eval steps are not checked")
 
 
 def test_a_kind_is_judged_in_place_of_the_main_one(tmp_path: Path) -> None:
     outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%", by_kind="eval")
     (judged,) = outcome.judged
     assert (judged.status, judged.measured) == ("breach", 70.0)
-    assert judged.why == "over 4 eval steps; 5 training steps are not judged: --by-kind train."
+    assert judged.why == "over 4 eval steps; 5 training steps are not checked: --by-kind train."
     assert (outcome.step_count, outcome.step_kind, outcome.other_kinds) == (4, "eval", {"train": 5})
     assert outcome.notes[0].startswith("Limits on steps are over eval steps; 5 training steps")
 
@@ -570,7 +562,7 @@ def test_the_first_steps_that_are_skipped_are_those_of_the_kind(tmp_path: Path) 
 def test_too_few_steps_of_the_kind_are_unknown(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, a=two_kinds_job())
     (judged,) = outcome_of(analysis, "step_time < 1s", by_kind="eval", min_steps=5).judged
-    assert judged.why.startswith("4 whole eval steps count (of 9 recorded), but --min-steps asks for 5")
+    assert judged.why.startswith("4 whole eval steps count (of 9 recorded), but --min-steps is 5")
 
 
 def test_a_kind_that_no_step_is_of_names_those_that_there_are(tmp_path: Path) -> None:
@@ -693,7 +685,7 @@ def test_every_metric_is_explained_by_sections_that_there_are() -> None:
 def test_a_breach_of_input_names_the_stage_that_is_waited_for(tmp_path: Path) -> None:
     first, *_ = evidence(tmp_path, "input_bound <= 10%", pipeline_job(wait_us=400))
     assert first.code == "input_wait"
-    assert "the stage waited for is Map" in first.text
+    assert "the blocking tf.data stage is Map" in first.text
     assert first.action
 
 

@@ -125,7 +125,7 @@ def test_a_large_summary_is_cut_at_a_line_and_says_so() -> None:
     text = summary_text(outcome(*[BREACH] * 100), 4000)
     assert len(text.encode()) <= 4000
     kept, _, note = text.rpartition("\n\nNote: ")
-    assert note.startswith("cut")
+    assert note.startswith("truncated")
     assert summary_text(outcome(*[BREACH] * 100)).startswith(kept)
 
 
@@ -210,7 +210,7 @@ def test_a_test_case_says_that_it_was_judged_despite_doubt() -> None:
     document = ElementTree.fromstring(junit_text(outcome(replace(PASS, doubt="some events are missing"))))
     case, verdict = document.find("testsuite/testcase"), document.find(".//property[@name='verdict']")
     assert case is not None
-    assert case.findtext("system-out") == "judged despite doubt: some events are missing"
+    assert case.findtext("system-out") == "checked despite doubt: some events are missing"
     assert verdict is not None
     assert verdict.get("value") == "The limit passed. Checked despite doubt: max-step-time 50ms."
 

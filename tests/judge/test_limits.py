@@ -82,29 +82,29 @@ def test_a_named_limit_has_the_bound_in_the_unit_of_its_figure(name: str, value:
         ("min-device-busy", "101%", "could never pass"),
         ("max-input-bound", "10ms", "'10ms' has the wrong unit: the value is a percentage, for example 10%"),
         ("max-input-bound", "-1%", "is negative"),
-        ("max-input-bound", "nan", "'nan' is not a number: write 10%"),
+        ("max-input-bound", "nan", "'nan' is not a number: use 10%"),
         ("max-input-bound", "inf%", "is not a number"),
         ("max-input-bound", "", "'' is not a number"),
         ("max-input-bound", "1e3%", "is not a number"),
         ("max-input-bound", "10 apples", "'apples' in '10 apples' is not a unit"),
-        ("max-step-time", "50", "'50' has no unit: write 50ms"),
-        ("max-step-time", "0ms", "a bound of 0 has no meaning here: write 50ms"),
+        ("max-step-time", "50", "'50' has no unit: use 50ms"),
+        ("max-step-time", "0ms", "a bound of 0 is not possible here: use 50ms"),
         ("max-step-time", "5GiB", "has the wrong unit: the value is in ms"),
-        ("max-memory", "10", "has no unit: write 10GiB"),
+        ("max-memory", "10", "has no unit: use 10GiB"),
         ("max-memory", "0GiB", "a bound of 0"),
         ("max-retraces", "5%", "has the wrong unit: the value is a count"),
         ("max-retraces", "-1", "is negative"),
-        ("max-retrace", "0", "there is no limit 'max-retrace': did you mean max-retraces"),
+        ("max-retrace", "0", "unknown limit 'max-retrace': did you mean max-retraces"),
         ("max-step-time", "9" * 200 + "ms", "is not a number"),
         ("max-input-cost", "0.2", "may mean 20% or 0.2%"),
-        ("fail-on", "compilatoin", "there is no cause 'compilatoin': did you mean compilation?"),
-        ("fail-on", "zzz", "there is no cause 'zzz': the causes are input_wait, input_contention, input_copy"),
-        ("fail-on", "", "there is no cause ''"),
-        ("fail-on", "compilation, input_wait", "is several causes: give each by itself"),
-        ("fail-on", "compilation=10%", "there is no cause 'compilation=10%': did you mean compilation?"),
-        ("max-cost", "compilation", "compilation has no bound: write compilation=10%"),
-        ("max-cost", "compilation=", "'' is not a number: write 10%"),
-        ("max-cost", "10%", "there is no cause '10%'"),
+        ("fail-on", "compilatoin", "unknown cause 'compilatoin': did you mean compilation?"),
+        ("fail-on", "zzz", "unknown cause 'zzz': the causes are input_wait, input_contention, input_copy"),
+        ("fail-on", "", "unknown cause ''"),
+        ("fail-on", "compilation, input_wait", "lists several causes: pass each in its own option or list item"),
+        ("fail-on", "compilation=10%", "unknown cause 'compilation=10%': did you mean compilation?"),
+        ("max-cost", "compilation", "compilation has no bound: use compilation=10%"),
+        ("max-cost", "compilation=", "'' is not a number: use 10%"),
+        ("max-cost", "10%", "unknown cause '10%'"),
         ("max-cost", "compilation=0.1", "may mean 10% or 0.1%"),
         ("max-cost", "compilation=101%", "could never be breached"),
         ("max-cost", "compilation=5ms", "has the wrong unit"),
@@ -133,9 +133,9 @@ def test_limits_on_causes_can_be_given_several_times() -> None:
     assert (second.metric, second.bound) == (Metric("cause_cost", cause="input_wait"), 5.0)
     assert named_limits("fail-on", "eager_ops") == (named_limit("fail-on", "eager_ops"),)
     assert named_limits("fail-on", []) == ()
-    with pytest.raises(LimitError, match=r"^a file, check: it takes one value, such as 10%$"):
+    with pytest.raises(LimitError, match=r"^a file, check: takes one value, for example 10%$"):
         named_limits("max_input_bound", ["10%", "20%"], "a file", place="a file, check")
-    with pytest.raises(LimitError, match="there is no limit 'max-costs': did you mean max-cost"):
+    with pytest.raises(LimitError, match="unknown limit 'max-costs': did you mean max-cost"):
         named_limits("max_costs", ["compilation=10%"])
 
 
@@ -280,8 +280,8 @@ def test_a_bound_is_written_as_it_can_be_read(unit: Unit) -> None:
         (150, "%", "<=", False, ""),
         (0, "%", "<=", True, ""),
         (0, "count", "<=", False, ""),
-        (0, "ms", "<=", False, "a bound of 0 has no meaning here: write 50ms"),
-        (0, "bytes", "<=", False, "a bound of 0 has no meaning here: write 10GiB"),
+        (0, "ms", "<=", False, "a bound of 0 is not possible here: use 50ms"),
+        (0, "bytes", "<=", False, "a bound of 0 is not possible here: use 10GiB"),
     ],
 )
 def test_a_bound_that_decides_nothing_is_refused(

@@ -51,7 +51,7 @@ def test_annotations() -> None:
     assert line.startswith("::error title=TPU-CV-1 Padding of a convolution::c")
     assert github_text(linted(*WASTEFUL), None).startswith("::warning ")
     assert github_text(linted(*FINE), "high") == "0 findings in 1 op evaluated, 2 not evaluable because the graph " + (
-        "does not record whether the host passes this argument in each step\n"
+        "does not show whether the host passes this argument in each step\n"
     )
     assert github_text(linted(*OPEN), None).startswith("::error title=no op could be checked")
 

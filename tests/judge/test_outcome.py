@@ -191,8 +191,8 @@ def test_a_value_that_is_not_a_number_is_not_shown(absurd: float) -> None:
 def test_the_host_is_named_where_there_are_several() -> None:
     slow = replace(step_time(61.0, "breach"), host="worker-1")
     alone, several = (render(check_report(outcome(slow, hosts=hosts)), "table") for hosts in (("a",), ("a", "b")))
-    assert "Host" not in alone.split("Every limit")[1].splitlines()[1]
-    assert "Host" in several.split("Every limit")[1].splitlines()[1]
+    assert "Host" not in alone.split("Limits and measured values")[1].splitlines()[1]
+    assert "Host" in several.split("Limits and measured values")[1].splitlines()[1]
     assert "Steps checked  12  on the host with the fewest" in several
     assert sentence(slow) == "max-step-time is 61.0 ms on host worker-1; the limit is at most 50.0 ms."
 
@@ -202,7 +202,7 @@ def test_the_host_is_named_where_there_are_several() -> None:
 )
 def test_a_sentence_says_what_is_allowed(relation: Relation, demand: str) -> None:
     one = judged("x 5", 5.0, "count", "breach", bound=5.0, relation=relation)
-    assert sentence(one) == f"x is 5; {demand} 5 is allowed."
+    assert sentence(one) == f"x is 5; the limit is {demand} 5."
 
 
 def test_each_breach_has_its_evidence_and_each_unknown_its_reason() -> None:
@@ -213,7 +213,7 @@ def test_each_breach_has_its_evidence_and_each_unknown_its_reason() -> None:
     assert [(finding.severity, finding.text) for finding in section.findings] == [
         ("problem", "Input-bound is 63.4%; the limit is at most 10.0%."),
         ("problem", ADVICE.text),
-        ("problem", "max-step-time is 61.0 ms; at most 50.0 ms is allowed (of 12 steps)."),
+        ("problem", "max-step-time is 61.0 ms; the limit is at most 50.0 ms (of 12 steps)."),
         ("hint", "min-device-busy 80% could not be checked: no device: leave the limit out"),
     ]
     assert check_report(outcome(BUSY)).sections[-1].findings[0].severity == "problem"
@@ -241,7 +241,7 @@ def test_the_baseline_is_shown_with_its_interval() -> None:
 
 def test_a_regression_in_a_sentence() -> None:
     assert sentence(compared("slower", 1.0504, 1.1496)) == (
-        "95% confidence interval: Steps take 10.0% longer than in the baseline (5.04% to 15.0%); the tolerance is 5%."
+        "Steps take 10.0% longer than in the baseline (95% confidence interval: 5.04% to 15.0%); the tolerance is 5%."
     )
 
 

@@ -106,7 +106,7 @@ def refused(path: Path) -> str:
     with pytest.raises(tfperf.TraceFormatError) as caught:
         read_baseline(path)
     message = str(caught.value)
-    assert message.startswith(f"{path} is not a baseline that tfperf can read: ")
+    assert message.startswith(f"{path} is not a valid baseline: ")
     assert message.endswith("; create one with tfperf analyze LOGDIR --save-baseline FILE")
     assert message.isprintable()
     return message

@@ -55,7 +55,7 @@ from tfperf.judge.outcome import Judged, Outcome
 from tfperf.report.model import Finding
 from tfperf.report.render.values import brief
 from tfperf.trace.soundness import FOREIGN
-from tfperf.trace.steps.steps import COLLECTION, RETRACE, SLOW_FIRST, step_word
+from tfperf.trace.steps.steps import COLLECTION, RETRACE, SLOW_FIRST, UNLABELLED, step_word
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -356,8 +356,8 @@ def _notes(hosts: Sequence[JudgedHost], config: CheckConfig) -> tuple[str, ...]:
         host_name = f" of host {with_omitted.name}" if with_omitted.name else ""
         notes.append(f"Step time{host_name}: {with_omitted.statistic_of(config.stat or 'mean')}.")
     if skip_first:
-        kind = f"{config.by_kind} " if config.by_kind else ""
-        first = f"{kind}step" if skip_first == 1 else f"{skip_first:,} {kind}steps"
+        word = step_word(config.by_kind or UNLABELLED)
+        first = word if skip_first == 1 else f"{skip_first:,} {word}s"
         notes.append(f"Skipped: the first {first}{' of each host' if len(hosts) > 1 else ''}.")
     return tuple(notes)
 

@@ -158,8 +158,7 @@ def _check_table(path: Path) -> tuple[Mapping[str, Any], str]:
         document, prefix = _table(_tool_tables(document).get("tfperf", {}), path, "tool.tfperf"), "tool.tfperf."
     for key in document:
         if key != "check":
-            where = prefix.rstrip(".") or "it"
-            raise ConfigError(f"{path}: unknown key {key[:80]!r} in {where}: limits are in [{prefix}check]")
+            raise ConfigError(f"{path}: unknown key {key[:80]!r}: limits are in [{prefix}check]")
     return _table(document.get("check", {}), path, f"{prefix}check"), f"{prefix}check"
 
 

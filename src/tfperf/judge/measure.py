@@ -192,8 +192,8 @@ class JudgedHost(Struct, frozen=True, kw_only=True, dict=True):
         count, steps = self.summary.averaged_count, self.breakdown.steps
         if count >= self.min_steps:
             return ""
-        kind = ("" if self.summary.kind == UNLABELLED else f"{self.summary.kind} ") if self.other_kinds else ""
-        whole = f"{counted(count, f'whole {kind}step')} {'counts' if count == 1 else 'count'}"
+        word = step_word(self.summary.kind if self.other_kinds else UNLABELLED)
+        whole = f"{counted(count, f'whole {word}')} {'counts' if count == 1 else 'count'}"
         why = steps.explanation if steps.source == "none" else f"of {self.recorded_steps:,} recorded"
         advice = ", or select hosts with --host" if self.name else ""
         return f"{whole} ({why}), but --min-steps is {self.min_steps}: profile longer{advice}"

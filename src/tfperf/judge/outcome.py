@@ -18,6 +18,7 @@ from tfperf.base.units import BYTE_UNITS, Unit, listed
 from tfperf.judge.limits import CAUSE, Limit, Status
 from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, at_levels, table_of
 from tfperf.report.render.values import cell_text, unit_mark
+from tfperf.trace.steps.steps import step_word
 
 if TYPE_CHECKING:
     from tfperf.judge.regression import StepComparison
@@ -196,7 +197,7 @@ def headline(outcome: Outcome) -> str:
 
 
 def sentence(judged: Judged) -> str:
-    """Describe the result of a limit with both numbers: `Input-bound is 63.4% on host a; at most 10.0% is allowed.`"""
+    """Return the result of a limit with both numbers: `Input-bound is 63.4% on host a; the limit is at most 10.0%.`"""
     if judged.status == "unknown":
         return f"{judged.limit.text} could not be checked: {why(judged)}"
     comparison = judged.comparison
@@ -228,7 +229,7 @@ def open_questions(outcome: Outcome) -> list[tuple[str, str]]:
 def _limits_section(outcome: Outcome) -> Section:
     verdict = VERDICTS[outcome.exit_code]
     several_hosts = len(outcome.hosts) > 1
-    notes = [f"{outcome.step_kind} steps"] if outcome.other_kinds and outcome.step_kind else []
+    notes = [f"{step_word(outcome.step_kind)}s"] if outcome.other_kinds and outcome.step_kind else []
     notes += ["on the host with the fewest"] if several_hosts else []
     facts = (Fact("step_count", "Steps checked", outcome.step_count, "count", ", ".join(notes)),)
     columns = LIMIT_COLUMNS if several_hosts else at_levels(LIMIT_COLUMNS, {"host": "data"})
