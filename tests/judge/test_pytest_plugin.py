@@ -58,7 +58,7 @@ def test_figures(tfperf_profile, tmp_path):
     try:
         assert p.memory_bytes > 0
     except TfperfError as error:  # TensorFlow does not record the memory of a CPU every time.
-        assert "no allocator recorded anything" in str(error)
+        assert "no allocator events" in str(error)
     assert "Overview" in p.report() and "\\x1b" not in p.report()
     assert "Input pipeline" not in p.report()
     assert p.path.is_relative_to(tmp_path)
@@ -111,12 +111,12 @@ def test_errors_of_figures(tfperf_profile):
         train(4)
         with pytest.raises(TfperfError, match="the block has not ended"):
             p.step_time_ms
-    with pytest.raises(TfperfError, match="taken already"):
+    with pytest.raises(TfperfError, match="already complete"):
         with p:
             train()
-    with pytest.raises(TfperfError, match="choose mean, median or p95"):
+    with pytest.raises(TfperfError, match="use mean, median or p95"):
         p.step_time("fastest")
-    with pytest.raises(TfperfError, match="no limit is given"):
+    with pytest.raises(TfperfError, match="no limits given"):
         p.check()
     with pytest.raises(TfperfError, match="did you mean max-input-bound"):
         p.check(max_input_bond="10%")
@@ -155,7 +155,7 @@ def test_unknown_figure(tfperf_profile):
     assert p.input_bound < 2
 
 def test_nothing_profiled(tfperf_profile):
-    with pytest.warns(RuntimeWarning, match="did nothing"):
+    with pytest.warns(RuntimeWarning, match="no TensorFlow activity"):
         with tfperf_profile() as p:
             pass
     assert p.input_bound < 2
@@ -298,7 +298,7 @@ def test_unknown_figure_says_why_in_one_line(session: Session) -> None:
     assert "3" in line
     (line,) = re.findall(r"^E +\S*FigureError: (.*)$", session.failures["test_nothing_profiled"], re.MULTILINE)
     assert line.startswith("no profile was recorded: no TensorFlow activity was recorded")
-    assert "No report: there is no profile" in session.failures["test_nothing_profiled"]
+    assert "No report: no profile was recorded" in session.failures["test_nothing_profiled"]
 
 
 @needs_tensorflow

@@ -116,7 +116,7 @@ def test_rankings_are_per_step(tmp_path: Path) -> None:
 
 
 def test_rankings_are_of_steps_of_the_compared_kind(tmp_path: Path) -> None:
-    """Train steps wait for 10 us of 100, eval steps for 70: per training step, nothing takes longer than the step."""
+    """Training steps wait for 10 us of 100, eval steps for 70: per training step, nothing takes longer than the step."""
     logdir = logdir_of(tmp_path, a=two_kinds_job())
     analysis = tfperf.load(logdir, sections=tuple(map(OtherSection, summary_sections())))
     train, evaluation = (summarize_run(analysis, "run", kind=kind) for kind in ("train", "eval"))
@@ -211,7 +211,7 @@ def marks(kind: str, start: float) -> list[Event]:
 
 
 def test_each_kind_has_its_own_sums(tmp_path: Path) -> None:
-    """Train steps wait for 10 us and multiply for 20, eval steps wait for 60; 50 us of an op lie between them."""
+    """Training steps wait for 10 us and multiply for 20, eval steps wait for 60; 50 us of an op lie between them."""
     events = [*marks("train", 0), event("Save:SaveV2", 310, 50), *marks("test", 400)]
     for start, wait in ((0, 10), (100, 10), (200, 10), (400, 60), (500, 60), (600, 60)):
         events += [
