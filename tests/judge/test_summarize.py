@@ -116,7 +116,7 @@ def test_rankings_are_per_step(tmp_path: Path) -> None:
 
 
 def test_rankings_are_of_steps_of_the_compared_kind(tmp_path: Path) -> None:
-    """Training steps wait for 10 us of 100, eval steps for 70: per training step, nothing takes longer than the step."""
+    """Training steps wait for 10 us of 100, eval steps for 70: nothing takes longer than the step."""
     logdir = logdir_of(tmp_path, a=two_kinds_job())
     analysis = tfperf.load(logdir, sections=tuple(map(OtherSection, summary_sections())))
     train, evaluation = (summarize_run(analysis, "run", kind=kind) for kind in ("train", "eval"))
