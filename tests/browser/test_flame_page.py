@@ -179,5 +179,5 @@ def test_a_report_has_the_same_drawing(open_page: Open, samples: Path) -> None:
     assert graph.locator(".flame-all").is_visible()
     opened.page.keyboard.press("Escape")
     assert not graph.locator(".flame-all").is_visible()
-    assert "boxes. In all " in (graph.locator(".words").text_content() or "")
+    assert "boxes. Total " in (graph.locator(".words").text_content() or "")
     assert not opened.complaints

@@ -151,10 +151,10 @@ def test_python_has_it(python: Path) -> None:
 BROKEN = {
     "import": ("import nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
     "type": ("SECTION = 3", "it is int, not a SectionSpec"),
-    "name": (block("py").replace('SectionSpec(name="threads"', 'SectionSpec(name="steps"'), "it calls"),
+    "name": (block("py").replace('SectionSpec(name="threads"', 'SectionSpec(name="steps"'), "its name is steps"),
     "table": (
         block("py").replace('name="threads",\n    title="Threads by', 'name="kernels",\n    title="x'),
-        "a table",
+        "already has a table kernels",
     ),
     "analyze": (
         block("py").replace("trace = host.trace", "trace = host.nothing"),

@@ -159,7 +159,7 @@ def test_the_report_says_what_lacks_rows(tmp_path: Path, monkeypatch: pytest.Mon
     report = assemble(run)
     (finding,) = (finding for finding in report.sections[0].findings if finding.code == "first_rows")
     first, *_ = sorted(lacking)
-    assert f"where one has more than {MOST_ROWS:,} rows ({first}, " in finding.text
+    assert f"only the largest {MOST_ROWS:,} rows of each host are kept ({first}, " in finding.text
     kernels = next(table for section in report.sections for table in section.tables if table.name == "kernels")
     assert kernels.total_rows == 30
     assert "(other kernels)" in kernels.data["kernel"]

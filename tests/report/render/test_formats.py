@@ -258,7 +258,7 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="is a folder; name a file"):
+    with pytest.raises(OutputError, match="is a folder; pass a file"):
         write("x", tmp_path, force=True)
 
 
@@ -339,5 +339,5 @@ def test_no_file_is_written_where_one_exists(tmp_path: Path) -> None:
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:
     write("x", tmp_path / "file")
-    with pytest.raises(OutputError, match="is a file; name a folder"):
+    with pytest.raises(OutputError, match="is a file; pass a folder"):
         write_folder({"a.csv": "1"}, tmp_path / "file")

@@ -38,14 +38,14 @@ def test_a_box_with_nothing_but_one_other_shares_its_row() -> None:
 def test_what_is_below_one_percent_is_cut_and_its_sum_is_said() -> None:
     """995 of 1,000 ms are of `large`; 3 and 2 ms are cut, of which the second does not even travel."""
     stacks: dict[tuple[str, ...], int] = {("large",): 995_000, ("small",): 3000, ("smaller",): 2000}
-    assert lines_of(stacks)[-1] == "Cut: 2 rows below 1%, together 5.00 ms (0.5%)."
-    assert lines_of(stacks, most=3)[-1] == "Cut: 2 rows below 1%, together 5.00 ms (0.5%)."
-    assert "Cut" not in lines_of({("large",): 1000})[-1]
+    assert lines_of(stacks)[-1] == "Omitted: 2 rows below 1%, 5.00 ms in total (0.5%)."
+    assert lines_of(stacks, most=3)[-1] == "Omitted: 2 rows below 1%, 5.00 ms in total (0.5%)."
+    assert "Omitted" not in lines_of({("large",): 1000})[-1]
 
 
 def test_what_is_cut_inside_a_box_counts_too() -> None:
     stacks = {("m",): 500_000, ("m", "large"): 496_000, ("m", "small"): 4000}
-    assert lines_of(stacks)[-1] == "Cut: 1 row below 1%, together 4.00 ms (0.4%)."
+    assert lines_of(stacks)[-1] == "Omitted: 1 row below 1%, 4.00 ms in total (0.4%)."
 
 
 def test_lines_are_never_wider_than_the_window() -> None:

@@ -120,7 +120,7 @@ def test_programs_of_one_function_say_which_argument_changes() -> None:
     batch, longer, weights = (shape(F32, *dims) for dims in ((64, 8), (70, 8), (8, 8)))
     first, second = compiled(weights, batch), compiled(weights, longer)
     assert changed_arguments([first, second, first]) == "an argument is f32[64,8] or f32[70,8]"
-    assert changed_arguments([first, first]).startswith("its arguments have the same shapes, so a static value")
+    assert changed_arguments([first, first]).startswith("its arguments have the same shapes, so a static argument")
     assert changed_arguments([first]) == "", "nothing to compare"
     assert changed_arguments([first, compiled(weights)]) == "", "other arguments"
     assert changed_arguments([first, b"damaged"]) == ""
@@ -207,7 +207,7 @@ def test_hosts_add_up(tmp_path: Path) -> None:
 def test_compiling_in_the_steps_is_a_cause_in_the_words_of_jax(tmp_path: Path) -> None:
     results = results_of(training(tmp_path, *range(6)))
     cause = next(cause for cause in results["diagnosis"].causes if cause.code == "compilation")
-    assert cause.detail == "train is compiled in 6 of 6 calls; every run is a first run, and first runs take longer"
+    assert cause.detail == "train was compiled in 6 of 6 calls; every run is a first run, and first runs take longer"
     assert cause.cost_percent is not None
     assert cause.cost_percent.low == pytest.approx(10, abs=0.5)
     assert cause.cost_percent.high == pytest.approx(2 * cause.cost_percent.low), "as long as it compiles, at most"

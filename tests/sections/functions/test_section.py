@@ -40,7 +40,7 @@ def call(mode: str, start_us: float) -> Event:
 def test_eager_ops_are_a_finding_a_fact_and_a_table(tmp_path: Path) -> None:
     section = section_of(tmp_path, *steps_with_eager_ops(60))
     assert [finding.code for finding in section.findings] == ["eager"]
-    assert "60.0% of the step time (ops per step: 1; most time: MatMul" in section.findings[0].text
+    assert "60.0% of step time (1 per step; top: MatMul" in section.findings[0].text
     assert [(fact.key, fact.value, fact.note) for fact in section.facts] == [
         ("eager_percent", 60.0, "of the step time; ops per step: 1")
     ]
@@ -163,10 +163,7 @@ def test_eager_ops_from_10_percent_of_the_step_time_on() -> None:
     assert findings(eager_percent=9) == ()
     (finding,) = findings(eager_percent=10)
     assert (finding.code, finding.severity) == ("eager", "hint")
-    assert finding.text == (
-        "Ops that Python runs one by one take 10.0% of the step time (ops per step: 1; most time: MatMul; threshold "
-        "10%)."
-    )
+    assert finding.text == "Eager ops take 10.0% of step time (1 per step; top: MatMul; threshold: 10%)."
     assert findings(eager_percent=20)[0].severity == "problem"
 
 
@@ -176,4 +173,4 @@ def test_waits_of_chips_for_each_other_are_said(tmp_path: Path) -> None:
     path.write_bytes(offload_tpu(Offload(chips=3)))
     (fact,) = (fact for fact in build(results_of(read_host(path))).facts if fact.key == "barriers")
     assert fact.value == pytest.approx(20)
-    assert fact.note == "in 1 call of _psum, in which chips wait for the last one; longest 20.0 ms on TPU:0"
+    assert fact.note == "in 1 call of _psum, where chips wait for the last chip; longest 20.0 ms on TPU:0"

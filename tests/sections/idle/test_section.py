@@ -79,7 +79,7 @@ def test_several_devices_have_a_table_and_their_names_beside_gaps(tmp_path: Path
     assert [table.name for table in full.tables] == ["idle_causes", "idle_devices", "idle_gaps"]
     assert titles(table(full, "idle_devices")) == ["Device", "Step", "Idle", "Idle", "Launch"]
     assert titles(table(full, "idle_gaps")) == ["Device", "Step", "Start", "Duration", "Mostly", "Event"]
-    assert "Shares are averages over devices" in full.notes[1]
+    assert "Shares are means over devices" in full.notes[1]
 
 
 def test_several_hosts_are_named(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_profile_of_the_host_alone_is_one_sentence(tmp_path: Path) -> None:
     (only,) = whole.sections
     assert (only.tables, only.findings, only.facts) == ((), (), ())
     (note,) = only.notes
-    assert "no idle time of a device to attribute" in note
+    assert "only host events, so there is no device idle time" in note
     assert shown(whole, BRIEF).sections == ()
 
 
@@ -134,7 +134,7 @@ def test_a_device_that_only_copies_is_no_part_of_shares(tmp_path: Path) -> None:
     assert full.facts[0].value == 10
     assert full.facts[0].note == "of the step time of GPU:0, the only one of 2 devices with kernels in the steps"
     assert "idle_devices" not in {fact.key for fact in full.facts}
-    assert full.notes[1].endswith("only copy are omitted from shares and gaps: GPU:1.")
+    assert full.notes[1].endswith("exclude devices that only copy in the averaged steps: GPU:1.")
 
 
 def test_devices_that_do_nothing_are_a_fact_of_their_own(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_flagged_steps_are_said_to_be_left_out(tmp_path: Path) -> None:
     marks = [event("train", 0, 600, step_num=0), *(event("train", 500 + 100 * n, 100, step_num=n) for n in range(1, 5))]
     device = plane("/device:GPU:0", line("Stream #1", event("gemm", 10, 900)))
     notes = section(tmp_path, host(*marks, call(0, 1000)), device).notes
-    assert any("omit steps with a flag or of another kind (1 of 5)" in note for note in notes)
+    assert any("exclude flagged steps and steps of other kinds (1 of 5)" in note for note in notes)
 
 
 def test_hosts_without_device_are_named(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_several_devices_are_said_to_be_averaged(tmp_path: Path) -> None:
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), other)
     assert finding.text == (
         "While the host launches work, the device is idle for 50.0% of the step time, average over 2 devices "
-        "(the category Kernel launch has 0.0%, by other rules)."
+        "(category Kernel launch: 0.0%, measured differently)."
     )
 
 
@@ -230,7 +230,7 @@ def test_the_only_device_at_work_is_named_beside_idle_ones(tmp_path: Path) -> No
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), *silent, after)
     assert finding.text == (
         "While the host launches work, GPU:0 (1 of 4 devices) is idle for 50.0% of the step time "
-        "(the category Kernel launch has 0.0%, by other rules)."
+        "(category Kernel launch: 0.0%, measured differently)."
     )
 
 

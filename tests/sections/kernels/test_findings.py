@@ -32,7 +32,7 @@ def test_small_kernels_that_find_the_stream_idle(tmp_path: Path) -> None:
     calls = host(*(event("cuLaunch", 20 * at, 5, correlation_id=u64(at + 1)) for at in range(10)))
     small = [event("k", 20 * at + 8, 4, correlation_id=u64(at + 1)) for at in range(10)]
     found = advice(tmp_path, calls, gpu(*small))
-    assert "100.0% of its kernels take less than 10 us, and 100.0% find" in found["small_kernels"].text
+    assert "100.0% of its kernels take less than 10 us, and 100.0% start on" in found["small_kernels"].text
     queued = [event("k", 300 + 4 * at, 4, correlation_id=u64(at + 1)) for at in range(10)]
     assert "small_kernels" not in advice(tmp_path, calls, gpu(event("big", 0, 300), *queued))
 
@@ -48,7 +48,7 @@ def test_the_device_with_the_most_kernels_is_judged(tmp_path: Path) -> None:
 def test_products_without_tensor_cores(tmp_path: Path) -> None:
     product = event("volta_sgemm_128x64_nt", 0, 9, tf_op=ref("a/b:MatMul"))
     other = event("relu", 10, 81, tf_op=ref("c:Relu"))
-    assert "take 10.0% of the kernel time" in advice(tmp_path, gpu(product, other))["no_tensor_cores"].text
+    assert "10.0% of kernel time is in ops" in advice(tmp_path, gpu(product, other))["no_tensor_cores"].text
     assert "no_tensor_cores" not in advice(tmp_path, gpu(product, other, event("relu", 91, 9)))
     assert "no_tensor_cores" not in advice(tmp_path, gpu(product, other, stats=PASCAL))
     assert "no_tensor_cores" not in advice(tmp_path, gpu(product, other, stats={}))

@@ -143,7 +143,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     assert without_device.level == "full"
     tpu = plane("/device:TPU:0", line("XLA Ops", event("fusion", 0, 10)))
     made = section(tmp_path, tpu)
-    assert "A TPU runs whole programs" in made.notes[0]
+    assert "TPUs run whole programs" in made.notes[0]
     assert made.title == "TPU cores"
     assert [(fact.title, fact.value) for fact in made.facts] == [
         ("TPU:0", "0.010 ms in ops + 0.000 ms idle = 0.010 ms, first to last op")
@@ -164,11 +164,11 @@ def test_gaps_in_what_is_known_are_said(tmp_path: Path) -> None:
     ]
     made = section(tmp_path, calls, gpu(*events))
     notes = " ".join(made.notes)
-    assert "names no op for 50.0% of the kernel time" in notes
-    assert "static and dynamic together" in " ".join(made.detail_notes), "only --by kernel shows shared memory"
-    assert "1 of 2 kernels started before the call that launched them had returned" in notes
-    assert "1 of 2 kernels start before the call that launched them: the clocks" in notes
-    assert "No call of the host was found for 1 of 3 kernels" in notes
+    assert "has no op for 50.0% of the kernel time" in notes
+    assert "sum of static and dynamic" in " ".join(made.detail_notes), "only --by kernel shows shared memory"
+    assert "1 of 2 kernels started before their launching call returned" in notes
+    assert "1 of 2 kernels start before their launching call: the clocks" in notes
+    assert "1 of 3 kernels have no known host call" in notes
 
 
 def test_attribution_tensorflow_says_what_does_not_depend_on_it(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_chips_that_are_equally_full_share_a_row_and_none_is_the_fullest(tmp_pat
         "No problem found: TPU:0, TPU:1, TPU:2 each peak at 600 kB, 60.0% of their capacity of 1.00 MB."
     )
     assert [(fact.key, fact.value) for fact in section.facts] == [("stack", 600_000), ("heap", 12)]
-    assert section.facts[1].note == "most since the program started: 12 B on TPU:2"
+    assert section.facts[1].note == "peak since the program started: 12 B on TPU:2"
     (chart,) = section.charts
     assert isinstance(chart, Sparkline)
     assert chart.title.startswith("TPU:0, TPU:1, TPU:2: 600 kB")
@@ -117,7 +117,7 @@ def test_ops_that_add_up_are_told_by_a_star() -> None:
     alive = replace(allocator().alive, kind=("tensor", "tensor"), op=("net/dense_1/MatMul", "net/dense_2/MatMul"))
     table = alone(memory(allocator(alive=replace(alive, shape=("[1]", "[1]"), data_type=("", ""))))).tables[1]
     assert list(table.data["what"]) == ["net/dense_*/MatMul"]
-    assert table.note.startswith("* stands for numbers")
+    assert table.note.startswith("* replaces numbers")
 
 
 def test_without_names_there_is_no_table_of_scopes_for_people() -> None:
@@ -164,7 +164,7 @@ def test_no_events_are_one_sentence() -> None:
 
 def test_no_threads_are_the_reason() -> None:
     (note,) = built(memory(silent_hosts=("a",), hosts_without_threads=("a",))).notes
-    assert note.startswith("Memory use is unknown: allocations are recorded on host threads")
+    assert note.startswith("Memory use is unknown: host threads record allocations")
 
 
 def test_events_that_say_nothing_are_the_reason() -> None:
@@ -178,13 +178,13 @@ def test_silent_hosts_odd_events_and_contradictions_are_notes() -> None:
     silent, odd, lost = section.notes
     assert silent == "1 of 2 hosts recorded no allocations: b."
     assert odd == "Events omitted because they do not record the memory in use: 1."
-    assert lost.startswith("In GPU_0_bfc on a, 2 of 3 events do not follow from the one before")
+    assert lost.startswith("In GPU_0_bfc on a, 2 of 3 events contradict the previous event")
 
 
 def test_allocations_of_unknown_size_are_a_note_and_no_contradiction() -> None:
     unsized = allocator(unsized_allocations=1, unsized_alive=1, allocated_bytes=None, before_bytes=None)
     (note,) = alone(memory(unsized)).notes
-    assert note.startswith("In GPU_0_bfc, 1 of 2 allocations do not say their size, so sums of allocated bytes are unk")
+    assert note.startswith("In GPU_0_bfc, 1 of 2 allocations have no recorded size, so sums of allocated bytes are unk")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_capture_that_does_not_start_at_0_is_placed_on_its_clock(capture_us: t
 
 def test_the_allocator_of_the_host_is_explained() -> None:
     (note,) = alone(memory(allocator(place="host", name="mklcpu", before_bytes=0))).notes
-    assert note.startswith("Allocators of the host (mklcpu)")
+    assert note.startswith("Host allocators (mklcpu)")
 
 
 # --- how it is shown ---
@@ -261,7 +261,7 @@ def test_several_full_devices_are_one_finding() -> None:
     full = allocator(peak_bytes=9 * GIB, lifetime_peak_bytes=9 * GIB)
     (finding,) = findings_of(memory(full, replace(full, name="GPU_1_bfc"), host_count=2))
     assert finding.text.startswith("GPU_0_bfc on a reaches")
-    assert finding.text.endswith("The same holds for 1 more allocator.")
+    assert finding.text.endswith("The same applies to 1 more allocator.")
 
 
 def test_pinned_memory_has_a_limit_of_its_own() -> None:
@@ -278,8 +278,8 @@ def test_a_device_that_was_full_before() -> None:
     (finding,) = findings_of(memory(allocator(lifetime_peak_bytes=95 * GIB // 10)))
     assert (finding.code, finding.severity) == ("memory_was_full", "hint")
     assert finding.text == (
-        "GPU_0_bfc reached 10.2 GB, 95.0% of its capacity, outside the capture; within it, 2.15 GB. What lay there "
-        "then, only a capture of that moment shows (the first steps, evaluation, a checkpoint)."
+        "GPU_0_bfc reached 10.2 GB, 95.0% of its capacity, outside the capture; within it, 2.15 GB. To see its "
+        "contents, capture that time (the first steps, evaluation, a checkpoint)."
     )
 
 

@@ -144,7 +144,7 @@ def test_the_section_alone_shows_both_sides_with_counts_and_means(tmp_path: Path
     assert columns(section, 1) == [*brief, *counts]
     assert len(section.facts) == 4
     assert len(section.notes) == 2
-    assert any(note.startswith("The count of 3 of 3 device ops is of kernels and copies") for note in section.notes)
+    assert any(note.startswith("For 3 of 3 device ops, the count is of kernels and copies") for note in section.notes)
 
 
 def test_nothing_is_said_about_counts_of_runs(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_ops_that_repeat_each_other_are_one_row(tmp_path: Path) -> None:
         assert table.title == "Device ops by self time, one row per repeated layer"
         assert columns(section)[:6] == ["rank", "self_percent", "cumulative_self_percent", "ops", "op_type", "op_name"]
         assert cells(section, "device_op_patterns", "op_name", "ops", "self_percent") == [("m/layer_*/MatMul", 3, 100)]
-        assert table.note.endswith("--by op shows each.")
+        assert table.note.endswith("(--by op lists each op).")
     assert names(alone(layers(tmp_path))) == ["device_op_patterns", "host_ops"], "on the host, no op repeats"
     bars = alone(layers(tmp_path)).charts[1]
     assert isinstance(bars, BarChart)

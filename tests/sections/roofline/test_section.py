@@ -64,7 +64,7 @@ def test_without_work_there_is_no_table(tmp_path: Path) -> None:
         tmp_path, host(event("train", 0, 5, step_num=1)), plane("/device:GPU:0", line("s", event("k", 0, 5)))
     )
     assert section.tables == ()
-    assert section.notes[0].startswith("No work is known")
+    assert section.notes[0].startswith("The work of ops is unknown")
 
 
 def test_a_file_of_peaks_is_taken_by_the_command(tmp_path: Path, run_tfperf: Callable[..., Result]) -> None:
@@ -78,7 +78,7 @@ def test_a_file_of_peaks_is_taken_by_the_command(tmp_path: Path, run_tfperf: Cal
     refused = run_tfperf("analyze", logs, "-s", "roofline", "--peaks", peaks)
     assert refused.exit_code == 1
     assert refused.stdout == ""
-    assert "peaks.toml: it is no table of peaks" in refused.stderr
+    assert "peaks.toml is not a table of peaks" in refused.stderr
 
 
 def test_the_table_of_peaks_is_read_only_where_it_is_needed(samples: Path) -> None:

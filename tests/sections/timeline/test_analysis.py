@@ -64,13 +64,13 @@ def test_the_step_that_is_asked_for(tmp_path: Path) -> None:
         assert [chart.title for chart in section.charts] == [picture.title]
         assert [(fact.key, fact.value) for fact in section.facts] == [("drawn_steps", f"{picture.step} of a")]
     missing = tfperf.load(logdir, sections=("timeline",), step=17)
-    with pytest.raises(TfperfError, match=r"there is no step 17; the steps are 0\.\.3"):
+    with pytest.raises(TfperfError, match=r"step 17 does not exist; the steps are 0\.\.3"):
         missing.report(("timeline",))
 
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, host(event("x", 0, 10)))
-    assert host_of(trace, "timeline")["timeline"].why_none.startswith("there are no steps: ")
+    assert host_of(trace, "timeline")["timeline"].why_none.startswith("the profile has no step markers, ")
     logdir = logdir_of(tmp_path, a=steps_of())
     analysis = tfperf.load(logdir, sections=("timeline",), attribution="tensorflow")
     (section,) = analysis.report(("timeline",)).sections

@@ -40,15 +40,15 @@ def test_columns_tell_programs_apart_where_there_are_several(tmp_path: Path) -> 
 
 def test_estimates_and_missing_programs_are_told(tmp_path: Path) -> None:
     section = section_of(tmp_path, (7, "f"))
-    assert any("Runs of 1 instruction are an estimate" in note for note in section.notes)
-    assert any("is not 1 program" in note for note in section.notes)
+    assert any("Runs of 1 HLO op are estimates" in note for note in section.notes)
+    assert any("1 program missing" in note for note in section.notes)
     assert {fact.key: fact.value for fact in section.facts} == {"hlo_modules": 1, "xla_percent": 100}
 
 
 def test_times_on_a_host_are_an_upper_bound(tmp_path: Path) -> None:
     made = host(event("dot", 0, 5, hlo_op=ref("dot"), program_id=7))
     section = build(results_of(trace_of(tmp_path, made), sections=["xla"]))
-    assert "an upper bound" in section.notes[0]
+    assert "times are upper bounds" in section.notes[0]
     assert [fact.key for fact in section.facts] == ["hlo_modules"]
 
 

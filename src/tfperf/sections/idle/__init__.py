@@ -250,7 +250,8 @@ def _notes(results: Results) -> tuple[str, ...]:
         omitted, steps = max((int((~device.counted).sum()), len(device.counted)) for device in idle.devices)
         if omitted:
             notes.append(
-                f"Shares exclude flagged and other kinds of steps ({omitted} of {steps}); the gap list has them."
+                f"Shares exclude flagged steps and steps of other kinds ({omitted} of {steps}); the gap list includes "
+                "them."
             )
     if len(idle.averaged) > 1:
         notes.append(f"Shares are means over devices of idle time / {whole_of(idle)} of its host.")

@@ -57,7 +57,7 @@ def analyze(host: Host) -> DrawnSteps:
     if host.is_one_of_many:
         return DrawnSteps(why_none="the profile has too many hosts; select one with --host NAME")
     if not len(steps):
-        return DrawnSteps(why_none=f"the profile has no steps: {steps.explanation}")
+        return DrawnSteps(why_none=steps.explanation)
     chosen = dict(_chosen(steps, host.drawn_step))
     if not chosen:
         first, last = int(steps.numbers.min()), int(steps.numbers.max())

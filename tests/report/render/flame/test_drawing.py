@@ -41,7 +41,7 @@ def test_a_picture_says_what_it_is_and_shows_all_boxes() -> None:
     picture = flame_picture(document_of(chart_of("MatMul", "Relu"), chart_of("Sum")))
     read = texts(picture, "text")
     assert read[:2] == ["a run: flame graph", "What it is."]
-    assert {"a title", "All of it is 2.00 ms.", "MatMul", "Relu", "Sum", "all", "m"} <= set(read)
+    assert {"a title", "Total: 2.00 ms.", "MatMul", "Relu", "Sum", "all", "m"} <= set(read)
     assert "m/MatMul\ntotal 1.00 ms (50.0%)\nown 1.00 ms (50.0%)" in texts(picture, "title")
 
 
@@ -87,15 +87,15 @@ def test_names_do_nothing_in_a_page() -> None:
 
 def test_a_comparison_says_how_it_is_read() -> None:
     page = flame_page(document_of(chart_of("MatMul", before=500)))
-    assert "Red boxes have more than before" in page
-    assert "All of it is 1.00 ms, before 0.500 ms." in page
+    assert "Red boxes have larger values than before" in page
+    assert "Total: 1.00 ms, before 0.500 ms." in page
     assert "before 0.500 ms (+100.0%)" in page
     assert "Red boxes" not in flame_page(document_of(chart_of("MatMul")))
 
 
 def test_what_is_not_drawn_is_said() -> None:
     chart = chart_of("a", "b", "c", most=3)
-    assert omitted_text(chart) == "Not drawn: 2 boxes narrower than all these."
+    assert omitted_text(chart) == "Not drawn: 2 narrower boxes."
     assert omitted_text(chart) in flame_page(document_of(chart))
     assert omitted_text(chart) in texts(flame_picture(document_of(chart)), "text")
 

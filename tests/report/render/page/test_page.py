@@ -248,7 +248,7 @@ def test_sections_that_leave_no_room_are_named() -> None:
     sections = [Section(f"s{n}", "S", notes=("x" * 2_000,) * 200) for n in range(15)]
     page = page_of(*sections)
     assert len(page.encode()) <= LIMIT_BYTES
-    note = re.search(r"Sections omitted, because this page is limited to 5 MB: (\d+) \(s(\d+),", page)
+    note = re.search(r"Sections omitted because the HTML report is limited to 5 MB: (\d+) \(s(\d+),", page)
     assert note is not None
     assert int(note[1]) + int(note[2]) == 15
 
