@@ -254,7 +254,7 @@ def _notes(results: Results) -> tuple[str, ...]:
                 "them."
             )
     if len(idle.averaged) > 1:
-        notes.append(f"Shares are means over devices of idle time / {whole_of(idle)} of its host.")
+        notes.append(f"Shares are means over devices: idle time of the device / {whole_of(idle)} of its host.")
     if any(device.use == "works" for device in idle.uses):
         reasons: dict[Use, str] = {
             "copies": "only copy in the averaged steps",
