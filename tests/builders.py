@@ -111,6 +111,16 @@ def host(*events: Event, name: str = "python") -> Plane:
     return plane("/host:CPU", line(name, *events))
 
 
+def gpu(*events: Event, number: int = 0, **stats: Any) -> Plane:
+    """A GPU with one stream."""
+    return plane(f"/device:GPU:{number}", line("Stream #1", *events), stats=stats)
+
+
+def marks(count: int, us: float = 100) -> list[Event]:
+    """Markers of steps of one length, one after the other."""
+    return [event("train", us * number, us, step_num=number) for number in range(count)]
+
+
 def programs(**by_id: bytes) -> Plane:
     """The plane of XLA's programs: `programs(id_7=hlo_builders.program(...))`."""
     stats = {name: {"Hlo Proto": data, "program_id": int(name.removeprefix("id_"))} for name, data in by_id.items()}
@@ -119,8 +129,13 @@ def programs(**by_id: bytes) -> Plane:
 
 def trace_of(tmp_path: Path, *planes: Plane, links: bool = False, instants: bool = False) -> HostTrace:
     """Write planes to a file and read them back."""
+    return read_back(tmp_path, space(*planes), links=links, instants=instants)
+
+
+def read_back(tmp_path: Path, data: bytes, *, links: bool = False, instants: bool = False) -> HostTrace:
+    """Write a serialized XSpace to a file and read it."""
     path = tmp_path / "made.xplane.pb"
-    path.write_bytes(space(*planes))
+    path.write_bytes(data)
     return read_host(path, stats=DEFAULT | LINKS if links else None, instants=instants)
 
 
@@ -138,6 +153,17 @@ def host_of(trace: HostTrace, *sections: str, attribution: Attribution = "correc
     host = Host(trace, attribution)
     host.analyze(with_dependencies(sections))
     return host
+
+
+def result_of(tmp_path: Path, section: str, *planes: Plane, attribution: Attribution = "corrected") -> Any:
+    """Return the result of one section for a host with these planes."""
+    trace = trace_of(tmp_path, *planes, links=attribution == "tensorflow")
+    return host_of(trace, section, attribution=attribution)[section]
+
+
+def rows_of(columns: Mapping[str, Sequence[Any]], *keys: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a table with these columns."""
+    return list(zip(*(columns[key] for key in keys), strict=True))
 
 
 def results_of(*traces: HostTrace, sections: Sequence[str] = (), attribution: Attribution = "corrected") -> Results:

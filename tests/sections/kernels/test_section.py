@@ -1,4 +1,4 @@
-"""What people read about kernels. Times in microseconds."""
+"""What people read about kernels, and the tables for programs. Times in microseconds."""
 
 from __future__ import annotations
 
@@ -7,25 +7,36 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Event, Line, Plane, event, host, line, plane, ref, results_of, trace_of, u64
+from builders import (
+    Event,
+    Plane,
+    event,
+    gpu,
+    host,
+    line,
+    marks,
+    plane,
+    ref,
+    result_of,
+    results_of,
+    rows_of,
+    trace_of,
+    u64,
+)
 
 from tfperf.analysis.load import assemble
-from tfperf.analysis.registry import View
-from tfperf.report.model import Report, Section
+from tfperf.analysis.registry import TableSpec, View
+from tfperf.report.model import Finding, Report, Section
 from tfperf.report.render import render
 from tfperf.report.shown import EVERYTHING, Detail, shown
+from tfperf.sections.kernels import COMPUTE_PRECISION, COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES, TABLES
+from tfperf.sections.kernels.section import kernel_findings
 from tfperf.trace.host.activities import Attribution
 
-MS = 1_000_000_000
 VOLTA = {"compute_cap_major": 7, "compute_cap_minor": 0}
+PASCAL = {"compute_cap_major": 6, "compute_cap_minor": 1}
 BRIEF = Detail("brief", "brief")
 FULL = Detail("full", "full")
-
-
-def gpu(*events: Event | Line, number: int = 0) -> Plane:
-    lines = [item for item in events if isinstance(item, Line)]
-    loose = [item for item in events if isinstance(item, Event)]
-    return plane(f"/device:GPU:{number}", *lines, line("Stream #1", *loose, id=99), stats=VOLTA)
 
 
 def report(tmp_path: Path, *planes: Plane, attribution: Attribution = "corrected") -> Report:
@@ -52,12 +63,10 @@ def tables(report: Report) -> list[str]:
 
 def test_the_line_of_a_device_adds_up(tmp_path: Path) -> None:
     """Kernels 0-20 and 10-40 on two streams, a copy 30-60, the host until 100."""
-    streams = [
-        line("Stream #1", event("a", 0, 20), id=1),
-        line("Stream #2", event("b", 10, 30), id=2),
-        line("Stream #3", event("MemcpyH2D", 30, 30), id=3),
-    ]
-    assert fact(section(tmp_path, host(event("f", 0, 100)), gpu(*streams)), "device_time_GPU:0") == (
+    work = event("a", 0, 20), event("b", 10, 30), event("MemcpyH2D", 30, 30)
+    streams = (line(f"Stream #{number}", each, id=number) for number, each in enumerate(work, 1))
+    made = section(tmp_path, host(event("f", 0, 100)), plane("/device:GPU:0", *streams))
+    assert fact(made, "device_time_GPU:0") == (
         "0.040 ms compute + 0.020 ms copies + 0.040 ms idle = 0.100 ms wall",
         "kernels sum to 0.050 ms, because streams overlap; 0.010 ms of copies overlap compute",
     )
@@ -177,10 +186,9 @@ def test_attribution_tensorflow_says_what_does_not_depend_on_it(tmp_path: Path) 
 
 
 def test_a_device_without_tensor_cores_has_no_share_on_them(tmp_path: Path) -> None:
-    events = line("Stream #1", event("volta_sgemm_128x64_nt", 0, 9, tf_op=ref("a/b:MatMul")))
-    pascal = plane("/device:GPU:0", events, stats={"compute_cap_major": 6, "compute_cap_minor": 1})
-    assert "tensor_core_percent" not in [fact.key for fact in section(tmp_path, pascal).facts]
-    volta = section(tmp_path, gpu(event("volta_sgemm_128x64_nt", 0, 30), event("matmul_kernel", 30, 10)))
+    gemm = event("volta_sgemm_128x64_nt", 0, 30, tf_op=ref("a/b:MatMul"))
+    assert "tensor_core_percent" not in [fact.key for fact in section(tmp_path, gpu(gemm, **PASCAL)).facts]
+    volta = section(tmp_path, gpu(gemm, event("matmul_kernel", 30, 10), **VOLTA))
     assert fact(volta, "tensor_core_percent") == (0.0, "of kernel time, by kernel name; unknown for 25.0%")
 
 
@@ -191,3 +199,126 @@ def test_names_from_the_profile_do_no_harm(tmp_path: Path) -> None:
     for text in (*(render(shown(whole, FULL), form) for form in ("table", "markdown")), render(whole, "json")):
         assert "\x1b" not in text
         assert "\0" not in text
+
+
+# --- advice ---
+
+
+def advice(tmp_path: Path, *planes: Plane) -> dict[str, Finding]:
+    """The advice by its codes."""
+    return {finding.code: finding for finding in kernel_findings(result_of(tmp_path, "kernels", *planes))}
+
+
+def test_small_kernels_that_find_the_stream_idle(tmp_path: Path) -> None:
+    calls = host(*(event("cuLaunch", 20 * at, 5, correlation_id=u64(at + 1)) for at in range(10)))
+    small = [event("k", 20 * at + 8, 4, correlation_id=u64(at + 1)) for at in range(10)]
+    found = advice(tmp_path, calls, gpu(*small))
+    assert "100.0% of its kernels take less than 10 us, and 100.0% start on" in found["small_kernels"].text
+    queued = [event("k", 300 + 4 * at, 4, correlation_id=u64(at + 1)) for at in range(10)]
+    assert "small_kernels" not in advice(tmp_path, calls, gpu(event("big", 0, 300), *queued))
+
+
+def test_the_device_with_the_most_kernels_is_judged(tmp_path: Path) -> None:
+    """GPU 0 has one small kernel; GPU 1 has two of 50 us."""
+    calls = host(*(event("cuLaunch", 100 * at, 5, correlation_id=u64(at + 1)) for at in range(3)))
+    small = gpu(event("k", 8, 4, correlation_id=u64(1)))
+    large = [event("k", 100 * at + 8, 50, correlation_id=u64(at + 1)) for at in (1, 2)]
+    assert "small_kernels" not in advice(tmp_path, calls, small, gpu(*large, number=1))
+
+
+def test_products_without_tensor_cores(tmp_path: Path) -> None:
+    work = event("volta_sgemm_128x64_nt", 0, 9, tf_op=ref("a/b:MatMul")), event("relu", 10, 81, tf_op=ref("c:Relu"))
+    found = advice(tmp_path, gpu(*work, **VOLTA))
+    assert "10.0% of kernel time is in ops" in found["no_tensor_cores"].text
+    for others in (gpu(*work, event("relu", 91, 9), **VOLTA), gpu(*work, **PASCAL), gpu(*work)):
+        assert "no_tensor_cores" not in advice(tmp_path, others)
+
+
+LARGE = ref(f"size:{2 << 20} dest:0 async:1")
+
+
+def test_slow_copies_to_the_device(tmp_path: Path) -> None:
+    """2 MiB in 1 ms is 2.1 GB/s; the same in a tenth of the time is not slow, and small ones are only overhead."""
+    slow = advice(tmp_path, gpu(event("MemcpyH2D", 0, 1000, memcpy_details=LARGE), event("k", 1000, 1000)))
+    assert next(iter(slow)) == "slow_copies"
+    assert "take 50.0% of the capture (2.1 GB/s;" in slow["slow_copies"].text
+    for details in (LARGE, ref("size:4")):
+        found = advice(tmp_path, gpu(event("MemcpyH2D", 0, 100, memcpy_details=details), event("k", 100, 100)))
+        assert "slow_copies" not in found
+
+
+def test_copies_from_pageable_memory(tmp_path: Path) -> None:
+    pageable = ref("kind_src:pageable kind_dst:device size:400000 dest:0 async:1")
+    found = advice(tmp_path, gpu(event("MemcpyH2D", 0, 50, memcpy_details=pageable), event("k", 50, 100)))
+    assert "8 GB/s, from pageable memory" in found["slow_copies"].text
+
+
+def test_slow_copies_count_where_no_kernel_runs(tmp_path: Path) -> None:
+    assert list(advice(tmp_path, gpu(event("MemcpyH2D", 0, 1000, memcpy_details=LARGE)))) == ["slow_copies"]
+
+
+def test_a_kernel_that_stands_out(tmp_path: Path) -> None:
+    assert list(advice(tmp_path, gpu(event("a", 0, 50), event("b", 50, 50)))) == ["one_kernel"]
+    assert advice(tmp_path, gpu(event("a", 0, 40), event("b", 40, 30), event("c", 70, 30))) == {}
+
+
+# --- tables ---
+
+
+def rows(tmp_path: Path, table: TableSpec, planes: tuple[Plane, ...], *keys: str) -> list[tuple[Any, ...]]:
+    data = table.data(results_of(trace_of(tmp_path, *planes), sections=["kernels"]))
+    assert data is not None
+    return rows_of(data, *keys)
+
+
+@pytest.mark.parametrize(
+    ("made", "tables"),
+    [
+        (host(event("f", 0, 10)), []),
+        (gpu(event("MemcpyH2D", 0, 10)), ["copies", "device_time"]),
+        (gpu(event("k", 0, 10)), ["kernels", "kernels_by_name", "launches", "compute_precision", "device_time"]),
+    ],
+    ids=["no device", "copies", "kernels"],
+)
+def test_what_a_device_did_not_do_has_no_table(tmp_path: Path, made: Plane, tables: list[str]) -> None:
+    results = results_of(trace_of(tmp_path, made), sections=["kernels"])
+    assert [table.name for table in TABLES if table.data(results) is not None] == tables
+
+
+def test_kernels_in_microseconds_and_by_name_in_milliseconds(tmp_path: Path) -> None:
+    planes = (gpu(event("void f<int>(int)", 0, 10), event("void f<int>(int)", 20, 30)),)
+    keys = ("kernel", "kernel_name", "total_us", "percent")
+    assert rows(tmp_path, KERNELS, planes, *keys) == [("f", "void f<int>(int)", 40, 100)]
+    assert rows(tmp_path, KERNELS_BY_NAME, planes, "kernel", "total_ms") == [("f", 0.04)]
+
+
+def test_the_rate_of_copies_has_three_digits(tmp_path: Path) -> None:
+    planes = (gpu(event("MemcpyH2D", 0, 30, memcpy_details=ref("size:100000"))),)
+    assert rows(tmp_path, COPIES, planes, "gb_per_second", "total_ms", "total_bytes") == [(3.33, 0.03, 100_000)]
+
+
+def test_launches_in_the_units_of_their_keys(tmp_path: Path) -> None:
+    """A step with a call of 5 us; its kernel starts 7 us after the end of the call, and takes 8 us."""
+    call = event("cuLaunch", 10, 5, correlation_id=u64(1))
+    planes = host(*marks(1), call), gpu(event("k", 22, 8, correlation_id=u64(1)))
+    keys = ("step_calls_ms", "call_median_us", "delay_median_us", "queued_max_us", "unqueued_percent")
+    assert rows(tmp_path, LAUNCHES, planes, *keys) == [(0.005, 5, 7, 0, 100)]
+    shares = ("kernels_per_step", "tiny_kernel_percent", "tiny_time_percent")
+    assert rows(tmp_path, LAUNCHES, planes, *shares) == [(1, 100, 100)]
+
+
+def test_the_time_of_a_device_in_milliseconds(tmp_path: Path) -> None:
+    planes = host(event("f", 0, 100)), gpu(event("k", 0, 40), event("MemcpyH2D", 50, 10))
+    keys = ("compute_ms", "copies_alone_ms", "idle_ms", "wall_ms", "kernel_sum_ms", "copies_ms")
+    assert rows(tmp_path, DEVICE_TIME, planes, *keys) == [(0.04, 0.01, 0.05, 0.1, 0.04, 0.01)]
+
+
+def test_precision_is_of_an_average_step(tmp_path: Path) -> None:
+    """Two steps of 100 us; a product in 32 bit takes 30 in the one and 50 in the other."""
+    device = gpu(*(event("sgemm", 100 * n, 30 + 20 * n, tf_op="a:MatMul") for n in range(2)))
+    keys = ("steps", "step_ms", "compute_16_ms", "compute_32_ms", "eligible_ms", "eligible_percent")
+    planes = host(*marks(2)), device
+    assert rows(tmp_path, COMPUTE_PRECISION, planes, *keys) == [(2, 0.1, 0.0, 0.04, 0.04, 40)]
+    assert rows(tmp_path, COMPUTE_PRECISION, planes, "most_eligible_percent") == [(40,)]
+    without_steps = rows(tmp_path, COMPUTE_PRECISION, (device,), "steps", "step_ms", "eligible_percent")
+    assert without_steps == [(0, None, None)]

@@ -6,32 +6,21 @@ import json
 from pathlib import Path
 
 import pytest
-from builders import event, host, host_of, line, plane, results_of, trace_of
-from places import ROOT
+from builders import event, gpu, host, line, plane, read_back, result_of, results_of, rows_of, trace_of
+from places import SHARED
 from synthetic_tpu import ARRAY_BYTES, F_COPIES, F_OPS, SOURCE, Offload, offload_tpu
 
 from tfperf.analysis.registry import Results
-from tfperf.sections.kernels.tpu_cores import AsyncCopies, AsyncCopy, Regions, combine_copies, combine_regions
+from tfperf.sections.kernels.tpu_cores import AsyncCopies, Regions, combine_copies, combine_regions
 from tfperf.trace.read import read_host
 
-SHARED = ROOT.parent / "shared" / "traces"
-
-MS = 10**9
-REAL = SHARED / "tpu_v6e"
-
-
-def results(folder: Path, data: bytes) -> Results:
-    path = folder / "tpu.xplane.pb"
-    path.write_bytes(data)
-    return results_of(read_host(path), sections=["kernels"])
+US, MS = 10**6, 10**9
+REAL = SHARED / "traces" / "tpu_v6e"
 
 
 def offload(folder: Path) -> Results:
-    return results(folder, offload_tpu(Offload(own_clock="ops", steps_line=True)))
-
-
-def by_name(copies: AsyncCopies) -> dict[str, AsyncCopy]:
-    return {each.copy: each for each in copies.copies}
+    made = offload_tpu(Offload(own_clock="ops", steps_line=True))
+    return results_of(read_back(folder, made), sections=["kernels"])
 
 
 def test_a_row_has_what_an_instruction_copies_and_how_long_cores_wait(tmp_path: Path) -> None:
@@ -57,9 +46,9 @@ def test_a_row_has_what_an_instruction_copies_and_how_long_cores_wait(tmp_path: 
 
 
 def test_rates_are_ranges_unless_a_core_waits_for_all_of_a_copy(tmp_path: Path) -> None:
-    copies = by_name(offload(tmp_path)["kernels"].async_copies)
+    copies = offload(tmp_path)["kernels"].async_copies.copies
     gigabytes = ARRAY_BYTES / 1e9
-    rates = {name: (copy.least_gb_per_second, copy.most_gb_per_second) for name, copy in copies.items()}
+    rates = {copy.copy: (copy.least_gb_per_second, copy.most_gb_per_second) for copy in copies}
     assert rates["copy-done"] == pytest.approx((gigabytes / 0.2, gigabytes / 0.2))
     assert rates["copy-done.2"] == pytest.approx((gigabytes / 0.52, gigabytes / 0.28))
     assert rates["copy-done.1"][0] == pytest.approx(gigabytes / 0.32)
@@ -87,15 +76,14 @@ def test_equal_instructions_of_several_hosts_are_one_row(tmp_path: Path) -> None
 
 
 def test_a_profile_without_tpus_or_copies_has_none(tmp_path: Path) -> None:
-    gpu = plane("/device:GPU:0", line("Stream #1(Compute)", event("copy-done.1", 0, 5)))
     core = plane("/device:TPU:0", line("XLA Ops", event("fusion", 0, 5)))
-    for made in (gpu, core):
-        assert not host_of(trace_of(tmp_path, host(), made), "kernels")["kernels"].async_copies.copies
+    for made in (gpu(event("copy-done.1", 0, 5)), core):
+        assert not result_of(tmp_path, "kernels", host(), made).async_copies.copies
 
 
 def test_without_the_program_a_copy_has_the_names_of_its_ops(tmp_path: Path) -> None:
     ops = line("XLA Ops", event("copy-start.4", 0, 1), event("copy-done.4", 10, 5))
-    found = host_of(trace_of(tmp_path, plane("/device:TPU:0", ops)), "kernels")["kernels"].async_copies
+    found = result_of(tmp_path, "kernels", plane("/device:TPU:0", ops)).async_copies
     (copy,) = found.copies
     assert (copy.copy, copy.way, copy.array, copy.bytes, copy.in_steps) == ("copy-done.4", "on_device", "", None, 0)
     assert (copy.flight_ps, copy.waited_ps) == (15_000_000, 5_000_000)
@@ -106,11 +94,12 @@ def test_without_the_program_a_copy_has_the_names_of_its_ops(tmp_path: Path) -> 
 def test_the_table_has_a_row_for_each(tmp_path: Path) -> None:
     data = offload(tmp_path).table("async_copies")
     assert data is not None
-    assert data["direction"] == ["to device", "to host", "to device", "to host"]
-    assert data["in_flight_ms"] == [520, 240, 200, 320]
-    assert data["waited_ms"] == [280, 240, 200, 0]
-    assert data["hidden_ms"] == [240, 0, 0, 320]
-    assert data["exposed_percent"] == pytest.approx([100 * 280 / 520, 100, 100, 0])
+    assert rows_of(data, "direction", "in_flight_ms", "waited_ms", "hidden_ms", "exposed_percent") == [
+        ("to device", 520, 280, 240, pytest.approx(100 * 280 / 520)),
+        ("to host", 240, 240, 0, 100),
+        ("to device", 200, 200, 0, 100),
+        ("to host", 320, 0, 320, 0),
+    ]
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="the real profiles are no part of the project")
@@ -134,9 +123,6 @@ def test_copies_of_a_real_program() -> None:
 # --- regions that kernels of TPU cores mark ---
 
 
-US = 1_000_000
-
-
 def kernels(folder: Path) -> Results:
     """A kernel of 50 us in each of three steps of 100: it waits for 20 and 10, and computes for 15, 5 of them inside.
 
@@ -148,9 +134,8 @@ def kernels(folder: Path) -> Results:
     ops = line("XLA Ops", *(event("%mine.1 = f32[8] custom-call()", 100 * n + 10, 50) for n in range(3)), id=2)
     regions = line("XLA TraceMe", *(event(*mark) for mark in (*marks, ("after", 70, 2))), id=3)
     facts = {"%mine.1 = f32[8] custom-call()": {"hlo_category": "custom-call", "program_id": 7}}
-    return results_of(
-        trace_of(folder, plane("/device:TPU:0", steps, ops, regions, name_stats=facts)), sections=["kernels"]
-    )
+    core = plane("/device:TPU:0", steps, ops, regions, name_stats=facts)
+    return results_of(trace_of(folder, core), sections=["kernels"])
 
 
 def test_regions_are_added_up_in_the_kernel_that_holds_them(tmp_path: Path) -> None:
@@ -169,10 +154,11 @@ def test_regions_are_added_up_in_the_kernel_that_holds_them(tmp_path: Path) -> N
 def test_the_table_has_means_over_runs(tmp_path: Path) -> None:
     data = kernels(tmp_path).table("kernel_regions")
     assert data is not None
-    assert data["per_run"] == [2, 1, 1]
-    assert data["mean_us"] == [15, 15, 5]
-    assert data["per_run_us"] == [30, 15, 5]
-    assert data["percent"] == pytest.approx([60, 30, 10])
+    assert rows_of(data, "per_run", "mean_us", "per_run_us", "percent") == [
+        (2, 15, 30, pytest.approx(60)),
+        (1, 15, 15, pytest.approx(30)),
+        (1, 5, 5, pytest.approx(10)),
+    ]
 
 
 def test_equal_regions_of_several_hosts_are_one_row(tmp_path: Path) -> None:
@@ -186,5 +172,4 @@ def test_equal_regions_of_several_hosts_are_one_row(tmp_path: Path) -> None:
 def test_marks_outside_of_kernels_are_no_regions(tmp_path: Path) -> None:
     marks = line("XLA TraceMe", event("mark", 0, 5), event("mark", 11, 2), event("dependency-wait", 21, 1))
     ops = line("XLA Ops", event("fusion", 10, 5), event("%mine = f32[8] custom-call()", 20, 5), id=2)
-    trace = trace_of(tmp_path, plane("/device:TPU:0", ops, marks))
-    assert results_of(trace, sections=["kernels"])["kernels"].regions == Regions()
+    assert result_of(tmp_path, "kernels", plane("/device:TPU:0", ops, marks)).regions == Regions()

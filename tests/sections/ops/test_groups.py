@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from builders import event, host, host_of, line, plane, trace_of
+from builders import Plane, event, gpu, host, line, plane, result_of, rows_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,13 +34,12 @@ from tfperf.sections.ops.groups import (
 )
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.host.host_ops import EAGER, FUNCTION
-from tfperf.trace.host_trace import HostTrace
 
 US = 1_000_000
 
 
-def ops_of(trace: HostTrace, attribution: Attribution = "corrected") -> Ops:
-    ops: Ops = host_of(trace, "ops", attribution=attribution)["ops"]
+def ops_of(tmp_path: Path, *planes: Plane, attribution: Attribution = "corrected") -> Ops:
+    ops: Ops = result_of(tmp_path, "ops", *planes, attribution=attribution)
     return ops
 
 
@@ -51,7 +50,7 @@ def host_ops(tmp_path: Path, **times: float) -> OpTable:
         path = name.replace("__", "/")
         events.append(event(f"{path}:{path.rpartition('/')[2].rstrip('_0123456789')}", start, duration))
         start += duration
-    return ops_of(trace_of(tmp_path, host(*events))).host
+    return ops_of(tmp_path, host(*events)).host
 
 
 def self_us(groups: GroupTable) -> dict[str, int]:
@@ -121,20 +120,9 @@ def test_a_recurrent_layer_is_no_model(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("by", ["scope", "layer"])
 def test_what_is_no_op_of_the_model_has_groups_of_its_own(tmp_path: Path, by: Grouping) -> None:
-    gpu = plane(
-        "/device:GPU:0",
-        line(
-            "Stream #1",
-            event("a/b(c/d)", 0, 5),
-            event("MemcpyH2D", 5, 4),
-            event("Memset", 9, 3),
-            event("k", 12, 2, hlo_op="copy.1"),
-            event("Memcpy", 14, 1),
-            id=1,
-        ),
-    )
-    ops = ops_of(trace_of(tmp_path, gpu, host(event("Iterator::Root::Map", 0, 6))))
-    assert ops.device is not None
+    copies = event("MemcpyH2D", 5, 4), event("Memset", 9, 3), event("Memcpy", 14, 1)
+    device = gpu(event("a/b(c/d)", 0, 5), event("k", 12, 2, hlo_op="copy.1"), *copies)
+    ops = ops_of(tmp_path, device, host(event("Iterator::Root::Map", 0, 6)))
     assert self_us(group_ops(ops.device, by)) == {"(no op)": 7, "(copies without op)": 8}
     assert self_us(group_ops(ops.host, by)) == {"(input pipeline)": 6}
 
@@ -147,17 +135,14 @@ def test_a_filter_keeps_shares_of_all_ops(tmp_path: Path) -> None:
 
 
 def test_the_backward_pass_is_told_by_its_scope() -> None:
-    assert is_backward("gradient_tape/m/d/MatMul/MatMul")
-    assert is_backward("m/gradients/d/MatMul")
-    assert is_backward("gradients_1/d/MatMul_grad/MatMul")
-    assert not is_backward("gradients_of_x/d/MatMul")
-    assert not is_backward("m/my_gradients/d/MatMul")
+    backward = ("gradient_tape/m/d/MatMul/MatMul", "m/gradients/d/MatMul", "gradients_1/d/MatMul_grad/MatMul")
+    others = ("gradients_of_x/d/MatMul", "m/my_gradients/d/MatMul")
+    assert [name for name in (*backward, *others) if is_backward(name)] == [*backward]
 
 
 def test_huge_and_odd_names_are_grouped(tmp_path: Path) -> None:
     long = "a/" * 50_000 + "Op"
-    trace = trace_of(tmp_path, host(event(f"{long}:Op", 0, 5), event("////:Op", 5, 4), event(":Op", 9, 4)))
-    table = ops_of(trace).host
+    table = ops_of(tmp_path, host(event(f"{long}:Op", 0, 5), event("////:Op", 5, 4), event(":Op", 9, 4))).host
     for by in get_args(Grouping):
         groups = group_ops(table, by)
         assert int(groups.self_ps.sum()) == int(table.self_ps.sum())
@@ -170,11 +155,8 @@ def test_times_that_add_up_to_more_than_an_int64(tmp_path: Path) -> None:
         line(f"Stream #{n}", *(event("k", 0, days, tf_op=f"m/{n}/A:A") for _ in range(1000)), id=n + 1)
         for n in range(10)
     ]
-    trace = trace_of(tmp_path, plane("/device:GPU:0", *streams), links=True, instants=True)
-    attributions: tuple[Attribution, ...] = ("corrected", "tensorflow")
-    for attribution in attributions:
-        table = ops_of(trace, attribution).device
-        assert table is not None
+    for attribution in get_args(Attribution):
+        table = ops_of(tmp_path, plane("/device:GPU:0", *streams), attribution=attribution).device
         for by in get_args(Grouping):
             groups = group_ops(table, by)
             assert (groups.self_ps > 0).all()
@@ -211,18 +193,15 @@ def repeats(table: OpTable, *, keep: str = "") -> dict[str, Any]:
 
 
 def rows(table: OpTable, *keys: str, keep: str = "") -> list[tuple[Any, ...]]:
-    columns = repeats(table, keep=keep)
-    return list(zip(*(columns[key] for key in keys), strict=True))
+    return rows_of(repeats(table, keep=keep), *keys)
 
 
 def test_two_replicas_of_two_layers_are_one_row_of_four_ops() -> None:
     """The layers take 1, 2, 3 and 4 ms; the loss 5, a third of all."""
     layers = [op(f"replica_{n % 2}/m/layer_{n // 2}/MatMul", n + 1) for n in range(4)]
     table = table_of(*layers, op("m/loss/MatMul", 5))
-    found = rows(
-        table, "rank", "op_name", "ops", "occurrences", "self_ms", "average_self_ms", "cumulative_self_percent"
-    )
-    assert found == [
+    keys = ("rank", "op_name", "ops", "occurrences", "self_ms", "average_self_ms", "cumulative_self_percent")
+    assert rows(table, *keys) == [
         (1, "replica_*/m/layer_*/MatMul", 4, 4, 10, 2.5, pytest.approx(100 * 10 / 15)),
         (2, "m/loss/MatMul", 1, 1, 5, 5, pytest.approx(100)),
     ]
@@ -241,8 +220,7 @@ def test_hlo_ops_must_be_of_one_kind_and_one_program() -> None:
         op("layer_2/dot", 3, hlo_op="copy.1", module="step"),
         op("layer_3/dot", 2, hlo_op="fusion.9", module="eval"),
     )
-    found = rows(table, "op_name", "hlo_op", "hlo_module", "ops")
-    assert found == [
+    assert rows(table, "op_name", "hlo_op", "hlo_module", "ops") == [
         ("layer_*/dot", "fusion.*", "step", 2),
         ("layer_2/dot", "copy.1", "step", 1),
         ("layer_3/dot", "fusion.9", "eval", 1),
@@ -318,36 +296,24 @@ KEYS = (
 )
 
 
-@pytest.mark.parametrize(
-    ("by", "stacks"),
-    [
-        (
-            "scope",
-            [
-                ("model", "dense", "MatMul"),
-                ("model", "out", "MatMul"),
-                ("gradient_tape", "model", "dense", "MatMul"),
-                (NO_SCOPE, "Cast"),
-            ],
-        ),
-        (
-            "layer",
-            [
-                ("dense", FORWARD, "MatMul"),
-                ("out", FORWARD, "MatMul"),
-                ("dense", BACKWARD, "MatMul"),
-                (NO_SCOPE, FORWARD, "Cast"),
-            ],
-        ),
-    ],
-)
+SCOPES = [
+    ("model", "dense", "MatMul"),
+    ("model", "out", "MatMul"),
+    ("gradient_tape", "model", "dense", "MatMul"),
+    (NO_SCOPE, "Cast"),
+]
+LAYERS = [
+    ("dense", FORWARD, "MatMul"),
+    ("out", FORWARD, "MatMul"),
+    ("dense", BACKWARD, "MatMul"),
+    (NO_SCOPE, FORWARD, "Cast"),
+]
+
+
+@pytest.mark.parametrize(("by", "stacks"), [("scope", SCOPES), ("layer", LAYERS)])
 def test_stacks_are_scopes_or_layer_and_pass(by: StackedBy, stacks: list[Stack]) -> None:
-    without_scopes = [
-        (INPUT, "Root", "Batch", "Map"),
-        (NO_OP, "void gemm<a/b>"),
-        (COPIES, "MemcpyH2D"),
-        (NO_OP, "fusion.3"),
-    ]
+    input_stack = (INPUT, "Root", "Batch", "Map")
+    without_scopes = [input_stack, (NO_OP, "void gemm<a/b>"), (COPIES, "MemcpyH2D"), (NO_OP, "fusion.3")]
     assert list(map(stacker(KEYS, by), KEYS)) == [*stacks, *without_scopes]
 
 

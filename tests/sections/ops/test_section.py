@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Plane, event, host, line, plane, results_of, trace_of
+from builders import Plane, event, gpu, host, results_of, rows_of, trace_of
 
 from tfperf.analysis.load import assemble
 from tfperf.analysis.registry import By, Results, View
@@ -13,21 +13,17 @@ from tfperf.report.render import RenderOptions
 from tfperf.report.render.data_files import csv_files
 from tfperf.report.render.terminal import render_terminal
 from tfperf.report.shown import Detail, shown
+from tfperf.sections.ops import DEVICE_OP_PATTERNS, DEVICE_OPS, HOST_OP_PATTERNS, HOST_OPS, OP_LAYERS, OPS, TABLES
 from tfperf.sections.ops.section import build
 from tfperf.trace.host.activities import Attribution
 
 
-def gpu() -> Plane:
-    return plane(
-        "/device:GPU:0",
-        line(
-            "Stream #1",
-            event("volta_h884gemm", 0, 30, tf_op="m/a/MatMul:MatMul"),
-            event("k", 40, 10, tf_op="gradient_tape/m/a/MatMul/MatMul:MatMul"),
-            event("k", 50, 10, tf_op="m/b/Add:Add"),
-            id=1,
-        ),
-    )
+KERNELS = gpu(
+    event("volta_h884gemm", 0, 30, tf_op="m/a/MatMul:MatMul"),
+    event("k", 40, 10, tf_op="gradient_tape/m/a/MatMul/MatMul:MatMul"),
+    event("k", 50, 10, tf_op="m/b/Add:Add"),
+)
+CALLS = host(event("d/Cast:Cast", 0, 20), event("d/Mul:Mul", 80, 20))
 
 
 def results_on(tmp_path: Path, *planes: Plane, attribution: Attribution = "corrected") -> Results:
@@ -37,7 +33,7 @@ def results_on(tmp_path: Path, *planes: Plane, attribution: Attribution = "corre
 
 def example(tmp_path: Path) -> Results:
     """Three device ops and two host ops."""
-    return results_on(tmp_path, gpu(), host(event("d/Cast:Cast", 0, 20), event("d/Mul:Mul", 80, 20)))
+    return results_on(tmp_path, KERNELS, CALLS)
 
 
 def matching(results: Results, *patterns: str, by: By = "op") -> Results:
@@ -46,8 +42,7 @@ def matching(results: Results, *patterns: str, by: By = "op") -> Results:
 
 def in_whole_report(results: Results, top: int | None = None) -> Section:
     """The section as a whole report shows it to people."""
-    detail = Detail("brief", "brief", top=top)
-    return shown(assemble(results, ["ops"]), detail).sections[0]
+    return shown(assemble(results, ["ops"]), Detail("brief", "brief", top=top)).sections[0]
 
 
 def alone(results: Results, top: int | None = None) -> Section:
@@ -70,7 +65,7 @@ def columns(section: Section, table: int = 0) -> list[str]:
 def cells(section: Section, table: str, *keys: str) -> list[tuple[object, ...]]:
     """The values of these columns in one table."""
     (wanted,) = [other for other in section.tables if other.name == table]
-    return list(zip(*(wanted.data[key] for key in keys), strict=True))
+    return rows_of(wanted.data, *keys)
 
 
 # --- for programs ---
@@ -107,7 +102,7 @@ def test_idle_is_said_and_of_what(tmp_path: Path) -> None:
 
 
 def test_idle_as_tensorflow_counts_it_is_named_so(tmp_path: Path) -> None:
-    facts = build(results_on(tmp_path, gpu(), attribution="tensorflow")).facts
+    facts = build(results_on(tmp_path, KERNELS, attribution="tensorflow")).facts
     assert facts[1].note == "0.010 of 0.060 ms: 1 device, first to last event, minus the sum of ops"
 
 
@@ -149,15 +144,14 @@ def test_the_section_alone_shows_both_sides_with_counts_and_means(tmp_path: Path
 
 def test_nothing_is_said_about_counts_of_runs(tmp_path: Path) -> None:
     thread = host(event("m/b/Add:Add", 0, 9), event("launch", 1, 1, correlation_id=1))
-    kernels = plane("/device:GPU:0", line("Stream #1", event("k", 20, 5, tf_op="m/b/Add:Add", correlation_id=1)))
+    kernels = gpu(event("k", 20, 5, tf_op="m/b/Add:Add", correlation_id=1))
     assert len(alone(results_on(tmp_path, kernels, thread)).notes) == 1
-    of_kernels = results_on(tmp_path, gpu(), host(event("x", 0, 9)), attribution="tensorflow")
+    of_kernels = results_on(tmp_path, KERNELS, host(event("x", 0, 9)), attribution="tensorflow")
     assert len(alone(of_kernels).notes) == 1
 
 
 def test_the_hlo_op_takes_the_room_of_the_running_sum(tmp_path: Path) -> None:
-    compiled = plane("/device:GPU:0", line("Stream #1", event("k", 0, 5, hlo_op="dot.1", tf_op="a/B:B"), id=1))
-    results = results_on(tmp_path, compiled)
+    results = results_on(tmp_path, gpu(event("k", 0, 5, hlo_op="dot.1", tf_op="a/B:B")))
     assert columns(in_whole_report(results)) == ["rank", "self_percent", "op_type", "op_name", "hlo_op"]
     assert "hlo_op" in columns(alone(results))
     assert "cumulative_self_percent" not in columns(alone(results))
@@ -207,8 +201,7 @@ def test_a_cut_table_says_of_how_many(tmp_path: Path) -> None:
 def layers(tmp_path: Path) -> Results:
     """Three layers on a device, of which the first takes half; on the host, ops that do not repeat."""
     kernels = [event("k", 20 * n, 10 if n else 20, tf_op=f"m/layer_{n}/MatMul:MatMul") for n in range(3)]
-    device = plane("/device:GPU:0", line("Stream #1", *kernels, id=1))
-    return results_on(tmp_path, device, host(event("d/Cast:Cast", 0, 20), event("d/Mul:Mul", 80, 20)))
+    return results_on(tmp_path, gpu(*kernels), CALLS)
 
 
 def test_ops_that_repeat_each_other_are_one_row(tmp_path: Path) -> None:
@@ -254,11 +247,7 @@ def test_groups_replace_the_ops_of_each_side(tmp_path: Path) -> None:
     results = example(tmp_path).seen(View("layer"))
     for section in (in_whole_report(results), alone(results)):
         assert titles(section) == ["Ops by layer: device", "Ops by layer: host"]
-        device = section.tables[0].data
-        assert list(zip(device["group"], device["ops"], device["self_percent"], strict=True)) == [
-            ("a", 2, 80),
-            ("b", 1, 20),
-        ]
+        assert rows_of(section.tables[0].data, "group", "ops", "self_percent") == [("a", 2, 80), ("b", 1, 20)]
         assert columns(section)[-3:] == ["self_ms", "forward_self_ms", "backward_self_ms"]
         assert "side" not in columns(section)
         assert not section.charts
@@ -294,6 +283,40 @@ def test_without_ops_a_sentence(tmp_path: Path) -> None:
     results = results_on(tmp_path, host(event("no op", 0, 9)))
     for section in (build(results), in_whole_report(results), alone(results)):
         assert (section.tables, section.notes) == ((), ("The profile has no ops.",))
+    assert [table.data(results) for table in TABLES] == [None] * len(TABLES)
+
+
+# --- tables ---
+
+
+def test_ops_are_those_of_both_sides(tmp_path: Path) -> None:
+    data = OPS.data(example(tmp_path))
+    assert data is not None
+    assert rows_of(data, "side", "rank", "op_name")[2:] == [
+        ("device", 3, "m/b/Add"),
+        ("host", 1, "d/Cast"),
+        ("host", 2, "d/Mul"),
+    ]
+    assert not OPS.in_report
+    of_host = results_on(tmp_path, CALLS)
+    assert (DEVICE_OPS.data(of_host) is None, HOST_OPS.data(of_host) is None) == (True, False)
+
+
+def test_filters_hold_in_every_table(tmp_path: Path) -> None:
+    results = matching(example(tmp_path), "Cast")
+    for table, rows in ((DEVICE_OPS, 0), (HOST_OPS, 1), (OPS, 1), (OP_LAYERS, 1)):
+        data = table.data(results)
+        assert data is not None
+        assert len(data["rank"]) == rows
+
+
+def test_patterns_are_there_only_if_ops_repeat(tmp_path: Path) -> None:
+    calls = host(*(event(f"m/layer_{n}/MatMul:MatMul", 40 * n, 20) for n in range(2)))
+    for spec, results in ((DEVICE_OP_PATTERNS, layers(tmp_path)), (HOST_OP_PATTERNS, results_on(tmp_path, calls))):
+        assert spec.data(example(tmp_path)) is None
+        data = spec.data(results)
+        assert data is not None
+        assert rows_of(data, "op_name", "ops") == [("m/layer_*/MatMul", 2 if spec is HOST_OP_PATTERNS else 3)]
 
 
 # --- shown ---
@@ -302,8 +325,7 @@ def test_without_ops_a_sentence(tmp_path: Path) -> None:
 def test_it_fits_80_columns_and_goes_to_csv(tmp_path: Path) -> None:
     long = "model/" + "a_rather_long_scope/" * 20 + "Op"
     kernel = event("k\x1b" * 50, 0, 30, tf_op=f"{long}:Op", hlo_op="fusion." + "1" * 300)
-    gpu_of_one_kernel = plane("/device:GPU:0", line("Stream #1", kernel, id=1))
-    results = results_on(tmp_path, gpu_of_one_kernel, host(event("x", 0, 50)))
+    results = results_on(tmp_path, gpu(kernel), host(event("x", 0, 50)))
     by_layer, by_scope = results.seen(View("layer")), results.seen(View("scope"))
     for section in (alone(by_layer), alone(by_scope), in_whole_report(results), alone(results)):
         text = render_terminal(Report({}, {}, (section,)), RenderOptions(80, interactive=True))

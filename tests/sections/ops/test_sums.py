@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import Event, Line, Plane, event, host, line, plane, results_of, trace_of
+from builders import Event, Plane, event, gpu, host, line, plane, read_back, results_of, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from synthetic_gpu import synthetic_gpu
@@ -18,7 +19,6 @@ from tfperf.analysis.registry import UNREPORTED, Results, section_names
 from tfperf.sections.ops.analysis import OTHERS, OpKey, OpTable
 from tfperf.sections.ops.sums import OpOfFunction, OpSum, OpSums, Sums, of_function, shorten
 from tfperf.trace.host.host_ops import NO_FUNCTION
-from tfperf.trace.read import read_host
 
 US = 1_000_000
 SECTIONS = ["ops", "op_sums"]
@@ -103,8 +103,7 @@ def test_kernels_are_of_the_function_that_launched_them(tmp_path: Path) -> None:
         kernels += [
             event("k", start + 20 + 10 * at, 8, correlation_id=2 * number + 1 + at, tf_op="m/a:Op") for at in (0, 1)
         ]
-    device = plane("/device:GPU:0", line("Stream #1", *kernels))
-    sums = sums_of(tmp_path, host(*calls), device)
+    sums = sums_of(tmp_path, host(*calls), gpu(*kernels))
     assert {key.function: (value.calls, value.self_ps) for key, value in sums.device.items()} == {
         "f": (1, 16 * US),
         "g": (1, 16 * US),
@@ -112,10 +111,8 @@ def test_kernels_are_of_the_function_that_launched_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("made", [synthetic_gpu, synthetic_tpu])
-def test_devices_have_the_sums_of_their_tables(made: object, tmp_path: Path) -> None:
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(made())  # type: ignore[operator]
-    results = results_of(read_host(path), sections=SECTIONS)
+def test_devices_have_the_sums_of_their_tables(made: Callable[[], bytes], tmp_path: Path) -> None:
+    results = results_of(read_back(tmp_path, made()), sections=SECTIONS)
     check_tables(results)
     sums = results["op_sums"]
     assert sums.has_device
@@ -123,9 +120,7 @@ def test_devices_have_the_sums_of_their_tables(made: object, tmp_path: Path) -> 
 
 
 def test_ops_of_a_tpu_are_of_the_functions_of_their_programs(tmp_path: Path) -> None:
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(offload_tpu())
-    sums = results_of(read_host(path), sections=["op_sums"])["op_sums"]
+    sums = results_of(read_back(tmp_path, offload_tpu()), sections=["op_sums"])["op_sums"]
     assert {key.function for key in sums.device} == {"f", "_psum", "broadcast_in_dim"}
     assert sums.device_count == 2
 
@@ -147,10 +142,8 @@ def test_ops_beyond_those_kept_are_one() -> None:
 
 
 def test_hosts_are_added_up(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    one = trace_of(tmp_path / "a", steps(event("m/a:Op", 110, 40)), links=True)
-    two = trace_of(tmp_path / "b", steps(event("m/a:Op", 110, 7), event("m/b:Op", 130, 2)), links=True)
+    one = trace_of(tmp_path, steps(event("m/a:Op", 110, 40)), links=True)
+    two = trace_of(tmp_path, steps(event("m/a:Op", 110, 7), event("m/b:Op", 130, 2)), links=True)
     results = results_of(one, two, sections=SECTIONS)
     check_tables(results)
     assert results["op_sums"].step_count == 6
@@ -187,7 +180,7 @@ def test_the_sums_of_any_trace_are_those_of_the_tables(
     lines = [line(f"thread {number}", *events) for number, events in enumerate(threads)]
     planes = [plane("/host:CPU", *lines)]
     if kernels:
-        planes.append(plane("/device:GPU:0", Line("Stream #1", tuple(_kernel(*kernel) for kernel in kernels))))
+        planes.append(gpu(*(_kernel(*kernel) for kernel in kernels)))
     with tempfile.TemporaryDirectory() as folder:
         results = results_of(trace_of(Path(folder), *planes, links=True), sections=SECTIONS)
     check_tables(results)
