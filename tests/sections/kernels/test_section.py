@@ -7,22 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import (
-    Event,
-    Plane,
-    event,
-    gpu,
-    host,
-    line,
-    marks,
-    plane,
-    ref,
-    result_of,
-    results_of,
-    rows_of,
-    trace_of,
-    u64,
-)
+from builders import Plane, event, gpu, host, line, marks, plane, ref, result_of, results_of, rows_of, trace_of, u64
 
 from tfperf.analysis.load import assemble
 from tfperf.analysis.registry import TableSpec, View

@@ -17,7 +17,6 @@ from tfperf.sections.ops import DEVICE_OP_PATTERNS, DEVICE_OPS, HOST_OP_PATTERNS
 from tfperf.sections.ops.section import build
 from tfperf.trace.host.activities import Attribution
 
-
 KERNELS = gpu(
     event("volta_h884gemm", 0, 30, tf_op="m/a/MatMul:MatMul"),
     event("k", 40, 10, tf_op="gradient_tape/m/a/MatMul/MatMul:MatMul"),
