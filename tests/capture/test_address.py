@@ -55,7 +55,7 @@ def test_forms(text: str, target: str, label: str) -> None:
     ],
 )
 def test_a_text_that_is_not_an_address_says_how_to_write_one(text: str) -> None:
-    with pytest.raises(CaptureError, match=r"write|a port is") as caught:
+    with pytest.raises(CaptureError, match="; use ") as caught:
         parse_address(text)
     assert caught.value.reason == "bad_address"
 
@@ -119,8 +119,8 @@ def test_a_cluster(config: object, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "names no workers"),
-        ("# nothing\n", "names no workers"),
+        ("", "has no workers"),
+        ("# nothing\n", "has no workers"),
         ("a:1\nnowhere\n", "line 2: 'nowhere' is not the address"),
         ("\xff\xfe", "not a text file"),
         ("a:1\n" * 300_000, "too large"),
@@ -140,7 +140,7 @@ def test_what_is_no_file_of_workers(text: str, words: str, tmp_path: Path) -> No
         ("{", "is not JSON"),
         ("[]", "has no cluster"),
         ('{"cluster": []}', "has no cluster"),
-        ("{}", "names no tasks"),
+        ("{}", "has no tasks"),
         ('{"worker": ["a"]}', "task worker-0: 'a' is not the address"),
         ('{"worker": [7]}', "task worker-0: '7' is not"),
     ],
@@ -160,7 +160,7 @@ def test_no_cluster_here(tmp_path: Path) -> None:
 def test_too_many_and_twice() -> None:
     many = [Address("a", port) for port in range(1, 258)]
     check_workers(many[:256])
-    with pytest.raises(CaptureError, match="257 workers are named, and 256 are profiled at once"):
+    with pytest.raises(CaptureError, match="got 257 workers, but at most 256"):
         check_workers(many)
-    with pytest.raises(CaptureError, match="named twice; name each once: a:1, A:1"):
+    with pytest.raises(CaptureError, match="list each worker once: a:1, A:1"):
         check_workers([parse_address("a:1"), parse_address("A:1"), parse_address("b:1")])

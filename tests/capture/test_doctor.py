@@ -158,7 +158,7 @@ def test_a_port_and_who_has_it(made: Made) -> None:
     made.listen(6009, 4711, 123, "/job/bin/python3.11", "/job/train.py", "--token=secret")
     check = port_check(made.machine, 6009)
     assert (check.status, check.found) == ("ok", "python3.11 train.py (pid 123) listens on 6009")
-    assert check.fix == "if that is the job: tfperf doctor --port 6009"
+    assert check.fix == "if this is the job, run tfperf doctor --port 6009"
     assert port_check(made.machine, 6010).found == "6010 is free"
 
 
@@ -196,7 +196,7 @@ def test_a_real_port(place: str) -> None:
 
 def test_a_log_folder_is_not_made(tmp_path: Path) -> None:
     folder, disk = logdir_checks(tmp_path / "a" / "logs")
-    assert folder == Check("log folder", "ok", f"{tmp_path / 'a' / 'logs'} can be made")
+    assert folder == Check("log folder", "ok", f"{tmp_path / 'a' / 'logs'} can be created")
     assert disk.found.endswith("B free")
     assert list(tmp_path.iterdir()) == []
 
@@ -217,7 +217,7 @@ def test_what_can_be_no_log_folder(tmp_path: Path, path: str, words: str) -> Non
 def test_a_log_folder_that_refuses_files() -> None:
     (check,) = logdir_checks(Path("/proc/self"))
     assert check.status == "fail"
-    assert "name another" in check.fix
+    assert "choose another" in check.fix
 
 
 @pytest.mark.parametrize(

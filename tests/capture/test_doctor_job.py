@@ -41,7 +41,7 @@ def test_an_idle_job(jobs: dict[str, Job]) -> None:
 
 def test_nobody_listens() -> None:
     check = ask(free_port())["profiler"]
-    assert (check.status, "nothing listens" in check.found) == ("fail", True)
+    assert (check.status, "no server listens" in check.found) == ("fail", True)
     assert "tfperf.serve()" in check.fix
 
 
@@ -98,4 +98,4 @@ def test_a_job_that_cannot_be_seen_has_not_the_rights_of_this_process(tmp_path: 
     trace = space(host(event("cuLaunchKernel", 0, 5)))
     with serving({"Profile": lambda request, context: response(trace)}) as port:
         check = by_name(job_checks(Address("localhost", port), made.machine))["job's GPU"]
-    assert check.fix.startswith("the driver of this machine allows profiling only for administrators")
+    assert check.fix.startswith("the driver of this machine allows only administrators to profile")

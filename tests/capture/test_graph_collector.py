@@ -174,7 +174,7 @@ def test_tracing_stops_at_a_limit_and_says_so(facts: dict[str, Any], limit: str)
     assert of["steps"] == [0, 10]
     assert of["stopped"].startswith(f"{limit}=")
     (message,) = of["warnings"]
-    assert message.startswith(f"tfprof data of 2 steps is in limit-{limit}; no more steps are traced: {limit}=")
+    assert message.startswith(f"wrote tfprof data of 2 steps to limit-{limit}; tracing stopped: {limit}=")
     assert "\n" not in message
 
 
@@ -182,7 +182,7 @@ def test_tracing_stops_at_a_limit_and_says_so(facts: dict[str, Any], limit: str)
 def test_a_job_goes_on_where_nothing_can_be_written(facts: dict[str, Any]) -> None:
     assert facts["went on"] == [True, True]
     (message,) = facts["gone"]
-    assert message.startswith("tfprof data of 0 steps is in gone; no more steps are traced: cannot write")
+    assert message.startswith("wrote tfprof data of 0 steps to gone; tracing stopped: cannot write")
 
 
 @pytest.mark.tensorflow
@@ -201,9 +201,9 @@ def test_a_function_has_parameters_and_float_operations_and_no_times(folder: Pat
 
 @pytest.mark.tensorflow
 def test_what_a_function_lacks_is_said(facts: dict[str, Any]) -> None:
-    assert facts["note"].startswith("no times and no memory")
+    assert facts["note"].startswith("times and memory are missing")
     ((message, place),) = facts["open"]
-    assert message.startswith("float operations of 3 ops are unknown, since shapes are open; trace the function with a")
+    assert message.startswith("float operations of 3 ops are unknown, because shapes")
     assert place == "job.py"
 
 
@@ -217,12 +217,12 @@ def test_only_trainable_variables_of_a_function_are_parameters(folder: Path) -> 
 
 @pytest.mark.tensorflow
 def test_a_folder_holds_one_graph(facts: dict[str, Any]) -> None:
-    assert facts["second"].startswith("OutputError: function holds a graph already")
+    assert facts["second"].startswith("OutputError: function already has a graph")
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "graph.pb").write_bytes(b"mine")
-    with pytest.raises(OutputError, match="is not empty, and nothing in it is replaced"):
+    with pytest.raises(OutputError, match="is not empty, and its files are not overwritten"):
         Collector(tmp_path)
     with pytest.raises(OutputError, match="cannot write"):
         Collector(tmp_path / "graph.pb")
@@ -230,12 +230,12 @@ def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", ["every", "max_steps", "max_bytes"])
 def test_limits_below_one_are_refused(tmp_path: Path, limit: str) -> None:
-    with pytest.raises(ValueError, match=f"{limit} must be 1 or more, not 0"):
+    with pytest.raises(ValueError, match=f"{limit} must be at least 1, not 0"):
         Collector(tmp_path / "new", **{limit: 0})
 
 
 def test_only_concrete_functions_are_taken(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="give a concrete function"):
+    with pytest.raises(ValueError, match="expected a concrete function"):
         Collector(tmp_path / "new").add_function(len)
 
 

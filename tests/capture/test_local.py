@@ -227,7 +227,7 @@ def test_a_host_tracer_that_is_off_records_nothing_and_says_so(results: dict[str
     path, reason, events, warned = results["off"]
     assert (path, reason, events) == ("None", "idle", 0)
     assert len(warned) == 1
-    assert "TensorFlow did nothing" in warned[0]
+    assert "no TensorFlow activity" in warned[0]
 
 
 @pytest.mark.parametrize("name", ["usual", "marked_only", "python"])
@@ -336,7 +336,7 @@ def test_a_step_inside_a_step_is_part_of_it(results: dict[str, Any]) -> None:
         ("second_stop", "not_started", "call tfperf.start"),
         ("second_start", "already_started", "call tfperf.stop"),
         ("second_profile", "already_started", "call tfperf.stop"),
-        ("busy", "busy", "something else profiles this process"),
+        ("busy", "busy", "another profiler is active in this process"),
         ("gs", "not_written", "gs://bucket/logs is not a local folder"),
         ("file", "not_written", "is a file"),
         ("proc", "not_written", "/proc/logs"),
@@ -404,7 +404,7 @@ def test_the_end_of_the_program_ends_the_session(tmp_path: Path) -> None:
     script = "import tensorflow as tf\nlocal.start(LOGS, python_tracer_level=1)\nwork()\nsys.exit(3)"
     done = run(script, tmp_path, status=3)
     (path,) = tmp_path.rglob("*.xplane.pb")
-    assert f"the program ended while it was profiled; the trace is in {path}" in done.stderr
+    assert f"the program ended during profiling; wrote {path} (" in done.stderr
     assert "Traceback" not in done.stderr
     assert step_count(str(path)) == 10
 

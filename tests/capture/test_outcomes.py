@@ -22,17 +22,17 @@ TRACE = Captured(worker="w:1", path=Path("/l/w.xplane.pb"), size_bytes=1_250_000
     [
         (None, "(1.25 MB, 70,000 events)"),
         (0.4, "70,000 events, profiling did not slow steps down)"),
-        (12.6, "took 13 % longer)"),
+        (12.6, "profiling made steps 13% longer)"),
     ],
 )
 def test_a_trace_in_one_line(overhead: float | None, words: str) -> None:
     captured = replace(TRACE, overhead_percent=overhead)
-    assert captured.describe().startswith("the trace is in /l/w.xplane.pb (")
+    assert captured.describe().startswith("wrote /l/w.xplane.pb (")
     assert captured.describe().endswith(words)
 
 
 def test_no_trace_in_one_line() -> None:
-    assert Captured(worker="w:1", reason="idle", message="it sleeps").describe() == "nothing was captured: it sleeps"
+    assert Captured(worker="w:1", reason="idle", message="it sleeps").describe() == "no profile was captured: it sleeps"
 
 
 @pytest.mark.parametrize(("reason", "status"), [("busy", "warn"), ("written_remotely", "warn"), ("died", "fail")])
@@ -168,7 +168,7 @@ def test_a_job_that_has_no_gpu_open(tmp_path: Path) -> None:
 def test_the_restriction_of_this_machine_is_named(tmp_path: Path) -> None:
     missing = missing_gpu(contents(tmp_path, cpu_only(SEND)), machine(tmp_path, restricted=1), 7)
     assert missing
-    assert missing.fix.startswith("the driver of this machine allows profiling only for administrators")
+    assert missing.fix.startswith("the driver of this machine allows only administrators to profile")
     assert "--cap-add=SYS_ADMIN" in missing.fix
     assert "LD_LIBRARY_PATH" not in missing.fix
 

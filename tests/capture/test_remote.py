@@ -142,7 +142,7 @@ def test_a_job_that_dies_meanwhile_is_named(fresh_job: Callable[..., Job], captu
     job.process.kill()
     done = ended(process)
     assert done.code == 1
-    assert "did the job end or crash?" in done.err
+    assert "whether the job ended or crashed" in done.err
     assert done.json["summary"]["reason"] == "not_listening", "the second time, the job is gone"
     assert capture.traces == []
 
@@ -154,7 +154,7 @@ def test_a_job_that_hangs_runs_into_the_time_out(jobs: dict[str, Job], capture: 
     finally:
         jobs["idle"].process.send_signal(signal.SIGCONT)
     assert (done.code, done.json["summary"]["reason"]) == (1, "timeout")
-    assert "never answers" in done.err
+    assert "does not respond" in done.err
 
 
 def test_an_http_server_is_no_profiler(http_port: int, capture: Capture) -> None:
@@ -166,7 +166,7 @@ def test_an_http_server_is_no_profiler(http_port: int, capture: Capture) -> None
 def test_a_closed_port(capture: Capture) -> None:
     done = capture("--port", free_port(), "--format", "json")
     assert (done.code, done.json["summary"]["reason"]) == (1, "not_listening")
-    assert "nothing listens" in done.err
+    assert "no server listens" in done.err
     assert list(capture.folder.iterdir()) == []
 
 
@@ -194,7 +194,7 @@ def test_a_second_ctrl_c_gives_up_at_once(fresh_job: Callable[..., Job], capture
     wait_until_profiled(job.port)
     job.process.send_signal(signal.SIGSTOP)
     process.send_signal(signal.SIGINT)
-    read_until(process, "Ctrl-C again to give up")
+    read_until(process, "Ctrl-C again to abort")
     time.sleep(0.6)  # Signals within half a second count as one.
     process.send_signal(signal.SIGINT)
     assert ended(process).code not in (0, None)

@@ -108,7 +108,7 @@ def test_what_came_is_kept_and_the_missing_are_named(mixed: list[str], tmp_path:
     done = run_tfperf("capture", "--workers", ",".join(mixed), *options)
     assert done.exit_code == 0, done.stderr
     assert [path.parent.name for path in tmp_path.rglob("*.pb")] == ["job-7"]
-    assert "received traces from 1 of 5 workers." in " ".join(done.stdout.split())
+    assert "Received traces from 1 of 5 workers." in " ".join(done.stdout.split())
     missing = ", ".join(f"{worker} ({reason})" for worker, reason in zip(mixed[1:], _REASONS[1:], strict=True))
     assert f"Warning: received traces from 1 of 5 workers; missing: {missing}\n" in done.stderr
 
@@ -191,15 +191,15 @@ def test_the_file_of_a_task_has_its_name(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["--workers", "a:1,b"], "'b' is not the address"),
-        (["--workers", "a:1,a:1"], "named twice"),
-        (["--workers", ","], "names no workers"),
-        (["--workers", ",".join(f"a:{port}" for port in range(1, 258))], "256 are profiled at once"),
-        (["--workers", "a:1", "--worker", "b:1"], "exclude each other"),
+        (["--workers", "a:1,a:1"], "listed twice"),
+        (["--workers", ","], "has no workers"),
+        (["--workers", ",".join(f"a:{port}" for port in range(1, 258))], "at most 256 can be"),
+        (["--workers", "a:1", "--worker", "b:1"], "--worker cannot be used with --workers"),
         (["--workers-file", "none"], "cannot read none: No such file"),
         (["--cluster-spec", "none"], "cannot read none"),
-        (["--workers", "a:1", "--run", "a/b"], "cannot be the name of a folder"),
-        (["--workers", "a:1", "--run", "x", "--continuous"], "--continuous makes many"),
-        (["--workers", "a:1", "--all-or-nothing", "--continuous"], "--continuous takes many"),
+        (["--workers", "a:1", "--run", "a/b"], "is not a valid folder name"),
+        (["--workers", "a:1", "--run", "x", "--continuous"], "--run cannot be used with --continuous"),
+        (["--workers", "a:1", "--all-or-nothing", "--continuous"], "--all-or-nothing cannot be used with --continuous"),
     ],
 )
 def test_wrong_usage(arguments: list[str], words: str, run_tfperf: Run) -> None:
@@ -257,7 +257,7 @@ def test_a_server_that_answers_may_take_longer_to_send(capture: Capture) -> None
         assert asked.wait(60)
         process.send_signal(signal.SIGINT)
         done = ended(process)
-    assert (done.code, done.json["summary"]["reason"]) == (1, "idle"), "the reply came, and empty"
+    assert (done.code, done.json["summary"]["reason"]) == (1, "idle"), "the reply came, and it is empty"
 
 
 def test_on_each_returns_what_was_done_and_the_errors_and_leaves_the_rest_at_the_stop() -> None:
@@ -318,7 +318,7 @@ def test_ctrl_c_before_anybody_is_asked_leaves_nothing(
     monkeypatch.setattr(remote, "stop_on_signal", stopped)
     workers = ("--worker", "127.0.0.1:1", "--worker", "127.0.0.1:2")
     done = run_tfperf("capture", *workers, "--logdir", tmp_path / "logs")
-    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "received traces from interrupted; 0 of 2 workers\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "interrupted; received traces from 0 of 2 workers\n")
     assert not (tmp_path / "logs").exists()
 
 

@@ -157,7 +157,7 @@ def test_a_keras_script_gets_a_report_and_keeps_its_exit_code(run: Runs) -> None
     analysis = tfperf.load(run.folder / "logs")
     assert_steps_from_10(analysis["steps"].steps.numbers.tolist())
     assert analysis["environment"][0].facts.batch_size == analysis["batch"].size == 4
-    assert "the trace is in" in err
+    assert "tfperf: wrote " in err
     assert len(list(run.folder.glob("logs/plugins/profile/*/*.xplane.pb"))) == 1
     assert not list(run.folder.glob("logs/.*")), "nothing is left"
 
@@ -245,7 +245,7 @@ def test_a_script_in_a_python_without_its_library(
     command = [sys.executable, "-m", "tfperf", "run", "train.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout) == (1, "")
-    assert f"this Python has no {library}; install tfperf where your job runs: pip install " in done.stderr
+    assert f"{library} is not installed in this Python; install tfperf in " in done.stderr
     assert done.stderr.count("\n") == 1
 
 
@@ -255,7 +255,7 @@ def test_a_script_of_jax_without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> 
     plan = Plan(logdir="logs", steps=None, after_s=60.0, duration_s=2.0, options=TracerOptions())
     message = _ScriptJob(Orders(plan, False, "result.json", None))._why_no_trace().message
     assert message == (
-        "tfperf run profiles TensorFlow, and the script uses JAX only; "
+        "tfperf run profiles only TensorFlow, but the script uses JAX; "
         'use jax.profiler.trace("logs") in the script, then tfperf analyze logs'
     )
 
@@ -328,8 +328,8 @@ def test_a_script_that_is_killed(run: Runs) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--steps", "20..10", "x.py"], "write 10..20"),
-        (["--steps", "1..2", "--duration", "1s", "x.py"], "needs --after"),
+        (["--steps", "20..10", "x.py"], "use 10..20"),
+        (["--steps", "1..2", "--duration", "1s", "x.py"], "requires --after"),
         (["--after", "1", "x.py"], "2s, 500ms"),
     ],
 )
@@ -347,7 +347,7 @@ def test_a_signal_to_all_processes_ends_all_at_once(run: Runs) -> None:
     os.killpg(process.pid, signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + signal.SIGTERM, err
-    assert time.monotonic() - begin < 25, "it waits 30 s for a script that does not respond"
+    assert time.monotonic() - begin < 25, "it waits 30 s for a script that does not answer"
 
 
 def test_the_script_finds_the_modules_that_python_would_find(run: Runs) -> None:
@@ -368,7 +368,7 @@ def test_a_script_that_ends_before_its_time_is_not_called_idle(run: Runs) -> Non
     """Importing TensorFlow may take longer than the time that is waited after it."""
     code, _, err = run("import tensorflow as tf\nprint(tf.ones(2) + 1)")
     assert code == 1, err
-    assert "s after importing TensorFlow, before profiling started at 10 s; pass --after" in err
+    assert "s after importing TensorFlow, but profiling starts after 10 s; pass --after" in err
 
 
 def test_a_script_that_fails_has_no_advice_but_its_own(run: Runs) -> None:
@@ -376,13 +376,13 @@ def test_a_script_that_fails_has_no_advice_but_its_own(run: Runs) -> None:
         code, _, err = run(script)
         (run.folder / "tensorflow.py").touch()  # The second one fails no later with one that takes seconds to import.
         assert code == 1, err
-        assert err.splitlines()[-1] == "tfperf: nothing was captured: the script failed before profiling started"
+        assert err.splitlines()[-1] == "tfperf: no profile was captured: the script failed before profiling started"
 
 
 def test_a_script_that_ends_too_early_is_told_what_to_try_and_steps_are_not_asked_for_where_time_is(run: Runs) -> None:
     code, out, err = run("import tensorflow\nprint('trained')", options=("--after", "60s"))
     assert (code, out) == (1, "trained\n"), "nothing was captured"
-    assert "before profiling started at 60 s; pass --after" in err
+    assert "but profiling starts after 60 s; pass --after" in err
     assert not (run.folder / "logs").exists()
 
 
@@ -408,7 +408,7 @@ def test_a_report_that_cannot_be_written_in_the_end_goes_to_stdout(
     done, out, err = run(script, options=JSON)
     assert done == code
     assert json.loads(out)["summary"]["captured"] == captured
-    assert "report.json is a folder; pass a file; the report follows here" in err
+    assert "report.json is a folder; pass a file; printing the report here" in err
 
 
 def test_steps_that_never_come_are_exit_code_1(run: Runs) -> None:
@@ -416,7 +416,7 @@ def test_steps_that_never_come_are_exit_code_1(run: Runs) -> None:
     code, out, err = run(_STEPS, options=("--steps", "500..510"))
     assert code == 1
     assert "Step time" not in out
-    assert "nothing was captured: training ended after 30 batches, before batch 500; pass --steps" in err
+    assert "no profile was captured: training ended after 30 batches, before batch 500; pass --steps" in err
 
 
 _ENDLESS = f"import itertools, time\n{_STEPS.replace('range(30)', 'itertools.count()')}    time.sleep(0.01)\n"
@@ -428,12 +428,12 @@ def test_the_profile_is_announced_while_the_script_goes_on(run: Runs) -> None:
     assert process.poll() is None
     (trace,) = run.folder.rglob("*.xplane.pb")
     first, second = (line for line in said.splitlines() if line.startswith("tfperf: "))
-    assert first.startswith(f"tfperf: the trace is in {trace} (")
+    assert first.startswith(f"tfperf: wrote {trace} (")
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGINT, err
     assert second.removeprefix("tfperf: ")[:30] in out, "the first conclusion of the report"
-    assert "the trace is in" not in err, "it is said once"
+    assert "tfperf: wrote " not in err, "it is said once"
 
 
 def test_the_script_is_stopped_when_the_profile_is_written(run: Runs) -> None:
@@ -503,7 +503,7 @@ def test_a_logdir_that_cannot_be_is_said_before_the_script_runs(run: Runs) -> No
     (run.folder / "file").touch()
     code, out, err = run("print('ran')", options=("--logdir", "file/logs"))
     assert (code, out) == (1, "")
-    assert "name a folder" in err
+    assert "is a file; pass a folder" in err
 
 
 def test_every_call_of_python_is_recorded_on_demand(run: Runs) -> None:

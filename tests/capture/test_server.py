@@ -175,7 +175,7 @@ def test_the_job_may_profile_itself(job: ServingJob, tmp_path: Path) -> None:
 def test_it_writes_no_file_for_a_client(job: ServingJob) -> None:
     code, words = refusal(job.profile(emit_xspace=False))
     assert code == "FAILED_PRECONDITION"
-    assert "never writes files" in words
+    assert "does not write files" in words
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ def test_it_writes_no_file_for_a_client(job: ServingJob) -> None:
     [
         ({"host_tracer_level": 4}, "host_tracer_level is 4"),
         ({"python_tracer_level": 2}, "python_tracer_level is 2"),
-        ({"start_timestamp_ns": 1 << 63}, "do the clocks agree"),
-        ({"duration_ms": 1 << 62}, "300 s is the limit"),
+        ({"start_timestamp_ns": 1 << 63}, "check that the clocks agree"),
+        ({"duration_ms": 1 << 62}, "the limit is 300 s"),
     ],
 )
 def test_what_cannot_be(job: ServingJob, levels: dict[str, int], words: str) -> None:
@@ -262,7 +262,7 @@ def test_ipv6(job: ServingJob, errors: Path) -> None:
 def test_a_port_that_is_taken(job: ServingJob) -> None:
     taken = job.do(f"reason(serve, {job.port})")
     assert taken[0] == "port_taken"
-    assert f"(pid {job.process.pid}) uses 127.0.0.1:{job.port}; use another port, as in tfperf.serve(6010)" in taken[1]
+    assert f"(pid {job.process.pid}) is using 127.0.0.1:{job.port}; use another port" in taken[1]
     with socket.create_server(("127.0.0.1", 0)) as other:
         assert job.do(f"reason(serve, {other.getsockname()[1]})")[0] == "port_taken"
 

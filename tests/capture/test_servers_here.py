@@ -80,8 +80,8 @@ def server(port: int) -> ServerHere:
     ("ports", "code", "words"),
     [
         ((), 1, "found no profiler server of yours on this machine; start one in the job: tfperf.serve()"),
-        ((1, 2), 2, "choose one: --port 1 (python train.py (pid 12)), or --port 2 (python train.py (pid 12))"),
-        ((1,), 1, "found python train.py (pid 12) on port 1\nError: nothing listens on localhost:1"),
+        ((1, 2), 2, "select one with --port 1 (python train.py (pid 12)), or --port 2 (python train.py (pid 12))"),
+        ((1,), 1, "found python train.py (pid 12) on port 1\nError: no server listens on localhost:1"),
     ],
 )
 def test_capture_takes_the_only_server(

@@ -68,7 +68,7 @@ def test_numbered_steps_and_when_they_start() -> None:
 def test_a_trace_without_steps_has_no_step_time_and_says_why() -> None:
     measured = measure(space(host(event("layer/MatMul:MatMul", 0, 5))))
     assert (measured.step_ms, measured.step_count, measured.categories) == (None, 0, ())
-    assert measured.why.startswith("no step was found: ")
+    assert measured.why.startswith("the sample has no steps: ")
     assert [(each.name, each.type) for each in measured.ranked] == [("layer/MatMul", "MatMul")]
 
 
@@ -132,7 +132,7 @@ def test_a_sample() -> None:
         "memory_capacity_bytes": 4_000_000_000,
         "cause": "input_wait",
         "cause_gain_percent": 60.0,
-        "headline": "Waiting for input takes 66.0% of the step: the stage waited for is Map.",
+        "headline": "Waiting for input takes 66.0% of the step: the blocking tf.data stage is Map.",
         "ranked": "host ops",
     }
     assert len(top) == 5

@@ -46,7 +46,7 @@ def test_the_summary_counts_and_names_the_worst() -> None:
 
 
 def test_long_texts_are_whole_at_80_columns() -> None:
-    check = Check("driver's permission", "warn", "result of the check " * 12, "what to try " * 40)
+    check = Check("driver's permission", "warn", "what was found " * 12, "what to try " * 40)
     lines = render(doctor_report([check]), "table", RenderOptions(width=80)).splitlines()
     assert max(map(len, lines)) <= 80
     assert " ".join(lines).count("try") == 41  # Once more, as the mark of the advice.
@@ -131,7 +131,7 @@ def test_the_newest_of_several_runs_is_analyzed(tmp_path: Path) -> None:
 def test_without_a_trace_there_is_nothing_to_analyze(tmp_path: Path) -> None:
     sampled = Sampled(tmp_path, (Captured(worker="w", reason="idle", message="idle"),)).analyzed()
     assert (sampled.analysis, sampled.error) == (None, "")
-    assert sampled.lines == ("nothing was captured: idle",)
+    assert sampled.lines == ("no profile was captured: idle",)
 
 
 def written(folder: Path, *durations_us: float) -> Path:

@@ -43,14 +43,14 @@ def test_one_worker() -> None:
     assert lines[0].startswith("tfperf top: 1 worker ")
     assert lines[1] == "500 ms every 5 s: profiling 10.0% of the time; overhead unknown"
     assert lines[3].startswith("> w0:6009")
-    assert any("try: put .cache()" in line for line in lines)
+    assert any("try: add .cache()" in line for line in lines)
     assert lines[-1].startswith("q quit  ? help")
 
 
 def test_what_samples_cost_is_said_where_it_was_measured() -> None:
     lines = texts(seen(worker(6009, sample(measured(), slowdown_percent=12.0))))
-    said = "500 ms every 5 s: profiling 10.0% of the time, with steps 12% longer: 1.2% overhead"
-    assert " ".join(lines[1:3]) == said
+    expected = "500 ms every 5 s: profiling 10.0% of the time, with steps 12% longer: 1.2% overhead"
+    assert " ".join(lines[1:3]) == expected
 
 
 def test_64_workers_have_the_worst_first_and_a_count_of_the_others() -> None:
@@ -181,9 +181,9 @@ def test_all_that_is_known() -> None:
         "step 20.0 ms over 24 whole steps, median 19.0, slowest 31.0",
         "I" * 40 + "h" * 14 + "." * 6,
         "I Input 66.0%   h Host compute 24.0%   . All others 10.0%",
-        "!! Waiting for input takes 66.0% of the step: the stage waited for is Map.",
-        "   try: put .cache() behind map()",
-        "input 66.0%, costs 66-78%   50 steps/s   1,600 examples/s in batches of 32",
+        "!! Waiting for input takes 66.0% of the step: the blocking tf.data stage is Map.",
+        "   try: add .cache() after map()",
+        "input 66.0%, costs 66-78%   50 steps/s   1,600 examples/s (batch size 32)",
         "device busy 12.5%   memory 3.00 GB of 4.00 GB (GPU_0_bfc)",
         "sample of 123 kB received in 0.6 s",
         " TIME  ms IN SAMPLE  HOST OPS",
@@ -201,7 +201,7 @@ def test_details_have_all_causes_and_the_history() -> None:
 
 def test_a_worker_that_is_gone_shows_no_old_figure_as_a_new_one() -> None:
     lines = detail_texts(gone())
-    assert lines == ["w0:6009: 3 samples, 4 failed", "nothing listens on w0:6009; check the port"]
+    assert lines == ["w0:6009: 3 samples, 4 failed", "no server listens on w0:6009; check the port"]
     known = worker(6009, gone().last, known=sample(measured(), time_s=NOW_S - 61))
     assert detail_texts(known)[-1] == "step 20.0 ms, 61 s ago"
 

@@ -155,7 +155,7 @@ def test_keys_change_what_is_shown(job: FakeJob, tmp_path: Path) -> None:
     terminal.wait_for("whole steps")
     assert f"> 127.0.0.1:{job.port}" in terminal.frames()[-1]
     terminal.press("\x1b[A")
-    terminal.wait_for(f"nothing listens on 127.0.0.1:{gone}")
+    terminal.wait_for(f"no server listens on 127.0.0.1:{gone}")
     terminal.press("s")
     terminal.wait_for("sorted: name")
     terminal.press("p")

@@ -34,13 +34,13 @@ def measured(**fields: Any) -> Measured:
         "input_cost_percent": (66.0, 78.4),
         "device_busy_percent": 12.5,
         "memory": MemoryUse("GPU_0_bfc", 3_000_000_000, 4_000_000_000),
-        "headline": "Waiting for input takes 66.0% of the step: the stage waited for is Map.",
+        "headline": "Waiting for input takes 66.0% of the step: the blocking tf.data stage is Map.",
         "causes": (
             FirstCause(
                 "input_wait",
                 "Waiting for input",
-                "Waiting for input takes 66.0% of the step: the stage waited for is Map.",
-                "put .cache() behind map()",
+                "Waiting for input takes 66.0% of the step: the blocking tf.data stage is Map.",
+                "add .cache() after map()",
                 60.0,
             ),
         ),
@@ -76,7 +76,7 @@ def worker(port: int = 6009, last: Sample | None = None, **fields: Any) -> Worke
 
 
 def gone(port: int = 6009) -> WorkerView:
-    message = f"nothing listens on w0:{port}; check the port"
+    message = f"no server listens on w0:{port}; check the port"
     return worker(port, sample(None, reason="not_listening", message=message), failures=4)
 
 

@@ -144,5 +144,5 @@ def test_a_cell_is_profiled_and_the_answer_shown(run: Run, shell: InteractiveShe
     assert isinstance(error, tfperf.TfperfError)
     assert run(f"tfperf.start({str(tmp_path)!r})")[1] is None
     captured, error = run("%%tfperf\ntrain(5)")
-    assert "already profiles this process" in captured.stderr
+    assert "tfperf is already profiling this process" in captured.stderr
     assert run("tfperf.stop()")[1] is None

@@ -65,7 +65,13 @@ def numbers(rows: int) -> Table:
 def test_an_analysis_shows_headline_categories_and_causes(samples: Path) -> None:
     html = tfperf.load(samples / "input_bound")._repr_html_()
     shown = Reader(html)
-    for text in ("19 steps of 19.4 ms", "Waiting for input takes 64.4%", "Try:", "Where the step time goes", "28.5%"):
+    for text in (
+        "19 steps, mean 19.4 ms",
+        "Waiting for input takes 64.4%",
+        "Try:",
+        "Where the step time goes",
+        "28.5%",
+    ):
         assert text in shown.text
     assert len(html) < 20_000
     assert "More: tfperf" not in shown.text
@@ -232,7 +238,7 @@ def test_categories_are_named_with_share_and_time(analysis: tfperf.Analysis) -> 
 def test_the_kernels_with_most_time_stand_on_top(on_gpu: tfperf.Analysis) -> None:
     ax = on_gpu["kernels"].plot()
     assert [label.get_text() for label in ax.get_yticklabels()] == [f"k{n}" for n in range(11, 1, -1)]
-    assert ax.get_title() == "The 10 kernels with most time, of 12"
+    assert ax.get_title() == "The 10 kernels with the most time, of 12"
     assert ax.texts[0].get_text().endswith("%, 1x")
     assert len(on_gpu["kernels"].plot(top=3).get_yticks()) == 3
     assert on_gpu["kernels"].plot(top=20).get_title() == "Kernels by time"
@@ -277,10 +283,10 @@ def test_each_category_has_a_colour_of_its_own_the_one_of_the_page() -> None:
 @pytest.mark.parametrize(
     ("section", "reason"),
     [
-        ("steps", "no steps"),
+        ("steps", "the profile has no step markers"),
         ("overview", "the step time is unknown"),
-        ("kernels", "no device ran a kernel"),
-        ("memory", "no allocator recorded anything"),
+        ("kernels", "the profile has no kernels"),
+        ("memory", "the profile has no allocator events"),
     ],
 )
 def test_where_there_is_nothing_to_draw_it_says_why(section: str, reason: str, tmp_path: Path) -> None:
@@ -293,7 +299,7 @@ def test_where_there_is_nothing_to_draw_it_says_why(section: str, reason: str, t
 
 
 def test_no_rows_are_no_picture(on_gpu: tfperf.Analysis) -> None:
-    with pytest.raises(tfperf.TfperfError, match="name 1 or more"):
+    with pytest.raises(tfperf.TfperfError, match="top is 0; use 1 or more"):
         on_gpu["kernels"].plot(top=0)
 
 

@@ -214,7 +214,7 @@ def plot(result: Any, ax: Axes | None = None, *, top: int | None = None) -> Axes
     if not len(result.as_table()):
         reason = "the step time is unknown"
         if isinstance(result, Breakdown):
-            reason = f"the profile has no steps: {result.steps.explanation}"
+            reason = result.steps.explanation
         elif isinstance(result, Kernels):
             reason = "the profile has no kernels"
         elif isinstance(result, Memory):
