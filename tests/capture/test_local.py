@@ -404,7 +404,7 @@ def test_the_end_of_the_program_ends_the_session(tmp_path: Path) -> None:
     script = "import tensorflow as tf\nlocal.start(LOGS, python_tracer_level=1)\nwork()\nsys.exit(3)"
     done = run(script, tmp_path, status=3)
     (path,) = tmp_path.rglob("*.xplane.pb")
-    assert f"the program ended during profiling; wrote {path} (" in done.stderr
+    assert f"the program ended during profiling; wrote {path}\n" in done.stderr
     assert "Traceback" not in done.stderr
     assert step_count(str(path)) == 10
 
@@ -414,7 +414,7 @@ def test_an_end_that_cannot_write_says_so_in_one_line(tmp_path: Path) -> None:
     script = "import tensorflow as tf\nlocal.start(LOGS)\nwork()\n(LOGS / 'plugins').touch()\nraise ZeroDivisionError"
     done = run(script, tmp_path, status=1)
     assert done.stderr.count("Traceback") == 1
-    assert "there is no trace: cannot write" in done.stderr
+    assert "no trace was written: cannot write" in done.stderr
 
 
 def test_without_tensorflow(tmp_path: Path) -> None:
