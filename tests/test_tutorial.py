@@ -23,7 +23,7 @@ SIGNS = (
     "The pipeline is too slow",
     "numpy_function",
     "less time per step",
-    "Input changed most",
+    "Largest change: Input",
     "Before: highly input-bound",
     "The limit passed.",
     "BREACHED: max-regression 10%",

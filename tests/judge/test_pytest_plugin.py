@@ -247,7 +247,7 @@ def test_failure_text_has_the_report_and_the_place_of_the_profile(session: Sessi
     assert "HIGHLY input-bound" in report
     assert "Diagnosis" in report
     assert "py_function" in report
-    assert "Where a step's time goes" in report
+    assert "Where the step time goes" in report
     assert "\x1b" not in report
     assert max(len(line) for line in report.splitlines()[2:]) <= 80
 

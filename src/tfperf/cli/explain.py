@@ -40,7 +40,7 @@ def _complete(context: click.Context, _parameter: click.Parameter, incomplete: s
 @click.argument("words", metavar="[TERM]...", nargs=-1, type=click.UNPROCESSED, shell_complete=_complete)
 @click.pass_context
 def command(context: click.Context, words: tuple[str, ...]) -> None:
-    """Explain a word: a term, category, cause, action, step source, flag, table, column, option, ...
+    """Explain a word: a term, category, cause, action, method of step detection, flag, table, column, option, ...
 
     Without TERM, list the kinds of words. With the name of a kind, list its words.
 
@@ -186,7 +186,7 @@ KINDS = (
     "cause",
     "action",
     "cause of idle time",
-    "step source",
+    "method of step detection",
     "flag",
     "figure",
     "rule",
@@ -247,7 +247,7 @@ def _steps_and_causes() -> Iterator[Entry]:
     from tfperf.trace.steps.steps import FLAGS
 
     for key, meaning in CATEGORY_MEANINGS.items():
-        note = "one of the nine parts of a step"
+        note = "one of the nine parts of step time"
         yield Entry("category", (CATEGORY_TITLES[key], key), meaning, "docs/glossary.md#steps", (note,))
     copies = "copies to the device: part of input, unless a TPU program copies its own arrays from host memory"
     yield Entry("category", (CATEGORY_TITLES["host_to_device"], "host_to_device"), copies, "docs/glossary.md#steps", ())
@@ -270,7 +270,9 @@ def _steps_and_causes() -> Iterator[Entry]:
     for name, source in STEP_SOURCES.items():
         text, confidence = plain_text(source.step), f"confidence: {source.confidence}"
         text = text if name == "none" else f"a step is {text}"
-        yield Entry("step source", (name,), text, "docs/architecture-reasons.md#how-steps-are-found", (confidence,))
+        yield Entry(
+            "method of step detection", (name,), text, "docs/architecture-reasons.md#how-steps-are-found", (confidence,)
+        )
     for name, meaning in FLAGS.items():
         note = "a step with this flag is excluded from averages if at least three other steps remain"
         yield Entry("flag", (name,), meaning, "docs/glossary.md#steps", (note,))

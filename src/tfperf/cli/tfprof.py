@@ -61,7 +61,7 @@ class _Views(click.Group):
 
 @click.group("tfprof", cls=_Views, short_help="Show the cost of a model by scope, graph, op type and line of code.")
 def command() -> None:
-    """Say what a model costs: parameters, float operations, memory and time, by name scope, graph, op or line of code.
+    """Show parameters, float operations, memory and time of a model by name scope, graph, op or line of code.
 
     \b
     Example:
@@ -77,7 +77,7 @@ def _view_command(view: str) -> click.Command:
 
     made = model_options(view_options(run))
     help = f"{_DOCS[view]}\n{_MORE.format(view=view, example=_EXAMPLES[view])}".replace("\n    ", "\n")
-    return click.command(view, short_help=_DOCS[view].rstrip("."), help=help)(made)
+    return click.command(view, short_help=_DOCS[view], help=help)(made)
 
 
 def _show_view(view: View, values: dict[str, Any]) -> None:

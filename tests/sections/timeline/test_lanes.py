@@ -114,7 +114,7 @@ def test_gaps_of_a_step_by_cause(tmp_path: Path) -> None:
     start_us = [(start - 1_000_000_000) // 1_000_000 for start in first.start_ps.tolist()]
     assert start_us == [0, 800, 850]
     assert [first.causes[cause] for cause in first.cause.tolist()] == [
-        "Waiting for input", "Synchronising", "Python between calls"
+        "Waiting for input", "Synchronizing", "Python between calls"
     ]  # fmt: skip
     assert first.splits[0] == "Waiting for input 0.200 ms, Copying 0.010 ms, Launching 0.010 ms"
     assert first.splits[1] == ""

@@ -142,7 +142,7 @@ def test_a_file_of_the_user_comes_first_and_leaves_the_rest(tmp_path: Path, name
     path.write_text(text, encoding="utf-8")
     peaks = peaks_of(MI300X, read_peaks(path))
     assert (peaks.model, peaks.teraflops["bf16"], peaks.teraflops["fp32"]) == ("ours", 1000, 163.4)
-    assert peaks.compute_source == f"{path}, AMD Instinct MI300X data sheet"
+    assert peaks.compute_source == f"{path}, AMD Instinct MI300X datasheet"
     assert peaks.memory_gb_per_second == 5300
 
 

@@ -43,7 +43,7 @@ def test_markers_become_windows_from_start_to_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("events", "said"),
     [
-        ([event("train", 0, 80, step_num=7)], "the program marked 1 step (train)"),
+        ([event("train", 0, 80, step_num=7)], "the program marked 1 training step"),
         ([event("f", 0, 9, group_id=3, step_name="3")], "the profiler stored 1 step in the file"),
         ([call("f", 0, 9)], "calls do not repeat regularly, without visible tf.data fetches: 1 step of f"),
         ([call("f", 0, 9), fetch(1, 1), fetch(3, 1)], "1 call of f, 2 batches"),
@@ -75,7 +75,7 @@ def test_calls_outside_the_markers_are_partial_steps(tmp_path: Path) -> None:
     marks = [event("train", 100 * n + 5, 90, step_num=n) for n in range(1, 4)]
     steps = find_steps(trace_of(tmp_path, host(*sorted(calls + marks, key=lambda e: e.start_us))))
     assert steps.flags == (PARTIAL, "", "", "", PARTIAL)
-    assert steps.explanation == "the program marked 3 steps (train), and 2 more cut off by the capture"
+    assert steps.explanation == "the program marked 3 training steps, and 2 more cut off by the capture"
     assert steps.numbers.tolist() == [0, 1, 2, 3, 4]
     assert steps.averaged.tolist() == [False, True, True, True, False]
 

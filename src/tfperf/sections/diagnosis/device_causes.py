@@ -257,7 +257,7 @@ def layout_conversion(case: Case) -> Cause | None:
     took, convolved = (f"{format_ms(each.time_ps / PS_PER_MS)} ms" for each in (taken, convolving))
     return case.cause(
         "layout_conversion",
-        "Layout conversions around convolutions",
+        "Converting layouts around convolutions",
         cost,
         f"{what} {took} of the capture, convolutions {convolved}",
         actions=("keep_layout",),

@@ -21,6 +21,7 @@ from tfperf.sections.overview.section import input_cost, why_unknown_slowed
 from tfperf.sections.overview.summary import INPUT_LIMITS, Summary
 from tfperf.trace.steps.breakdown import NO_DEVICE, lacks_devices, why_devices_unknown, why_unknown
 from tfperf.trace.steps.categories import CATEGORY_TITLES
+from tfperf.trace.steps.steps import step_word
 
 if TYPE_CHECKING:
     from tfperf.trace.flaw import Flaw
@@ -452,7 +453,7 @@ NEEDS: Mapping[str, _Need] = {
         _ANY_HOST,
         (
             lambda case: (
-                f"profiling overhead was not measured for {case.summary.kind} steps"
+                f"profiling overhead was not measured for {step_word(case.summary.kind)}s"
                 if case.results.is_other_kind
                 else ""
             ),

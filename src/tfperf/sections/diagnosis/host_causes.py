@@ -590,12 +590,12 @@ def _between_calls(case: Case, between: BetweenCalls | None, ready: Range | None
         clauses.append(f"{share} of it in functions of the framework")
     elif between is not None:
         clauses.append("no single function takes half of it (-s python)")
-    if ready is not None:
+    if ready is not None and (ready.low >= _HALF_PERCENT or ready.high < _HALF_PERCENT):
         # The range has a certain part for each activity.
         is_busy = ready.low >= _HALF_PERCENT
         bound = case.quantity("python_ready", ready.low if is_busy else ready.high)
         quantities.append(bound)
-        clauses.append(f"the thread needs the CPU for {bound} of it or {'more' if is_busy else 'less'}")
+        clauses.append(f"the thread needs the CPU for at {'least' if is_busy else 'most'} {bound} of it")
     if not clauses:
         return "your code, callbacks or I/O, outside any framework call", ()
     return "; ".join(clauses), tuple(quantities)
@@ -643,8 +643,8 @@ def waiting_in_calls(case: Case) -> Cause | None:
         quantities = [bound]
         what = "Work inside calls" if is_busy else "Waiting inside calls"
         title = f"{what}, without recorded events,"
-        more = f"for {bound} or {'more' if is_busy else 'less'} of its time in calls"
-        detail = f"the thread needs the CPU {more}" + ("" if is_busy else ": it waits for other threads or hosts")
+        share = f"at {'least' if is_busy else 'most'} {bound} of its time in calls"
+        detail = f"the thread needs the CPU for {share}" + ("" if is_busy else ": it waits for other threads or hosts")
     return case.cause(
         "waiting_in_calls",
         title or "Waiting inside calls",

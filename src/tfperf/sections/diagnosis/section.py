@@ -73,7 +73,7 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     shown = [cause for cause in causes if not cause.is_aside][: _SHOWN - len(findings)]
     for cause in causes:
         findings.append(finding_of(cause, "brief" if cause in shown else "full"))
-        named = cause.code if cause.kind in _MAIN_KINDS else f"{cause.code} of {cause.kind} steps"
+        named = cause.code if cause.kind in _MAIN_KINDS else f"{cause.code} of {step_word(cause.kind)}s"
         for other in () if cause.are_alternatives else cause.actions[1:]:
             text, of_other = f"Also for {named}: {_words(cause, other)}.", _estimate(cause, other)
             findings.append(Finding(other.code, "info", text, level="full", quantities=of_other))
@@ -97,7 +97,9 @@ def finding_of(cause: Cause, level: Level = "brief") -> Finding:
         of, cost = of_steps(cause.kind, cause.host) if cause.of == "step" else "wall time", cause.cost_percent
         at_least, at_most = Quantity(f"{cause.code}, at least", cost.low, of=of), Quantity(cause.code, cost.high, of=of)
         quantities = (at_least, at_most, *quantities)
-    sentence = sentence_of(cause) if cause.kind in _MAIN_KINDS else f"{cause.kind} steps: {sentence_of(cause)}"
+    sentence = sentence_of(cause)
+    if cause.kind not in _MAIN_KINDS:
+        sentence = f"{step_word(cause.kind).capitalize()}s: {sentence}"
     severity: Severity = "hint" if cause.gain >= WORTH_FIXING else "info"
     if cause.gain >= _PROBLEM or cause.code == "memory_pressure":
         severity = "problem"
@@ -163,7 +165,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     batch, rate = results["batch"], examples_per_second(results)
     if batch.size is not None and rate and not diagnosis.host:
         note = f"batch size {batch.size:,} ({batch.confidence} confidence)"
-        facts.append(Fact("examples_per_second", "Examples", rate, "count", note))
+        facts.append(Fact("examples_per_second", "Examples/s", rate, "count", note))
     facts += _computes(diagnosis)
     return (*facts, Fact("input", "Input", of_input.value, "%", verdict, quantities=(of_input, of_others, *costs)))
 
@@ -177,7 +179,7 @@ def _computes(diagnosis: Diagnosis) -> list[Fact]:
     note = f"of the step; {listed_computed(most[1:])}" if len(most) > 1 else "of the step"
     first = without_middle(most[0].name, LONGEST_NAME)
     level: Level = "full" if _is_full(diagnosis) else "brief"
-    return [Fact("computes", "Computes", f"{first} {quantities[0]}", note=note, level=level, quantities=quantities)]
+    return [Fact("computes", "Top compute", f"{first} {quantities[0]}", note=note, level=level, quantities=quantities)]
 
 
 def _charts(diagnosis: Diagnosis) -> tuple[BarChart, ...]:

@@ -308,7 +308,7 @@ IDLE_CAUSES = TableSpec(
         "steps. [Device idle time](idle.md) explains the causes."
     ),
     columns=(
-        Column("cause", "While the device is idle", str, "", "host activity"),
+        Column("cause", "Host activity", str, "", "host activity"),
         Column("total_ms", "Total", float, "ms", "time in all averaged steps, summed over devices", level="data"),
         Column("per_step_ms", "Per step", float, "ms", "mean time per step and device"),
         Column("step_percent", "Of step", float, "%", "share of the step time, mean over devices"),

@@ -47,7 +47,7 @@ class CauseTexts(Struct, frozen=True):
 CAUSE_TEXTS: dict[Cause, CauseTexts] = {
     "input": CauseTexts("Waiting for input", "Input", "the step waits for input"),
     "compile": CauseTexts("Tracing, compiling", "Compile", "tracing or compiling functions"),
-    "synchronise": CauseTexts("Synchronising", "Sync", "the program waits for a result"),
+    "synchronise": CauseTexts("Synchronizing", "Sync", "the program waits for a result"),
     "copy": CauseTexts("Copying", "Copy", "copying tensors to the device"),
     "launch": CauseTexts("Launching", "Launch", "preparing and launching work"),
     "python": CauseTexts("Python between calls", "Python", "Python runs outside any framework call"),

@@ -81,7 +81,7 @@ def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
         return devices
     on_devices = f" on {len(kernels.launches)} devices" if len(kernels.launches) > 1 else ""
     note = f"{int(kernels.occurrences.sum()):,} kernels{on_devices}, summed over streams"
-    total = Fact("kernel_time", "Time of all kernels", kernels.whole_ps / PS_PER_MS, "ms", note)
+    total = Fact("kernel_time", "Total kernel time", kernels.whole_ps / PS_PER_MS, "ms", note)
     if kernels.has_tensor_cores is False:
         return (total, *devices)
     used_ps, unknown_ps = (kernels.time_by_tensor_cores_ps(answer) for answer in (True, None))

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from tfperf.sections.ops.analysis import Side
 
 _SIDE = Column("side", "Side", str, "", "device or host", level="data")
-_RANK = Column("rank", "#", int, "count", "rank by self time among the ops of this side")
-_SHARE = Column("self_percent", "Self", float, "%", "self time / self time of all ops of this side")
+_RANK = Column("rank", "#", int, "count", "rank by self time among host ops or device ops")
+_SHARE = Column("self_percent", "Self", float, "%", "self time / self time of all host ops or device ops")
 _WITH_IDLE = "self time / (duration of the capture x devices); host: / (op time + time between ops on the same threads)"
 _CUMULATIVE = Column("cumulative_self_percent", "Cum.", float, "%", "running sum of self %")
 

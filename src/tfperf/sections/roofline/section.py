@@ -14,8 +14,8 @@ from tfperf.trace.device.device_peaks import STATED
 
 _TITLE = "Roofline"
 _NOTHING = (
-    "The work of ops is unknown: it is counted from XLA programs, and none ran on the devices, or from the shapes "
-    "of TensorFlow ops, and the profile has none (--host-tracer-level 3 records them)."
+    "The work of ops is unknown: no XLA program ran on the devices, and the profile has no shapes of TensorFlow ops "
+    "(--host-tracer-level 3 records them)."
 )
 _UNTOLD = 3
 """Maximum number of op types with unknown work that are listed."""
@@ -125,12 +125,12 @@ def _source(source: str, stated: str | None) -> str:
 
 def _judged(roofline: Roofline) -> tuple[Fact, ...]:
     share = Quantity("judged", roofline.judged_percent, of="device time")
-    facts = [Fact("judged_percent", "Judged", share.value, "%", "of device time", quantities=(share,))]
+    facts = [Fact("judged_percent", "Evaluated", share.value, "%", "of device time", quantities=(share,))]
     for bound in ("compute", "memory", "latency"):
         part = Quantity(f"bound_{bound}", roofline.bound_percent.get(bound), of="device time")
         if part.value is not None:
             note = "of device time" + (": far from both peaks" if bound == "latency" else "")
-            title = f"Bound by {bound}"
+            title = f"{bound.capitalize()}-bound"
             facts.append(Fact(f"bound_{bound}_percent", title, part.value, "%", note, quantities=(part,)))
     return tuple(facts)
 

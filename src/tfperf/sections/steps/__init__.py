@@ -40,7 +40,7 @@ _STEP_COLUMNS = (
 )
 _FOR_OTHER_HOSTS = Column(
     "waiting_for_hosts_ms",
-    "For other hosts",
+    "Waiting for hosts",
     float,
     "ms",
     "part of device collectives and host compute: waiting in collectives for the last host",

@@ -16,6 +16,7 @@ from tfperf.sections.tfdata.advice import Blame, blamed_stage, pipeline_advice
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, stage_name
 from tfperf.sections.tfdata.whatif import NoOutlook, Outlook
+from tfperf.trace.steps.steps import step_word
 
 _SLOW_US = SLOW_CALL_PS // 1_000_000
 _NO_TFDATA = (
@@ -163,7 +164,7 @@ def _of_other_steps(results: Results) -> Iterator[Finding]:
         of = of_steps(kind, host)
         verdict = _verdict(of_kind, of_kind.main, blamed_stage(of_kind), host=host, of=of)
         for finding in (verdict, *pipeline_advice(of_kind, of)):
-            yield replace(finding, text=f"{kind} steps: {finding.text}", level="full")
+            yield replace(finding, text=f"{step_word(kind).capitalize()}s: {finding.text}", level="full")
 
 
 def _host_of_main(results: Results, tfdata: TfData) -> str:
@@ -216,7 +217,7 @@ def _prefetch(main: Pipeline) -> str:
     buffer = f"buffer{of_limit}" if of_limit else ""
     if stage.buffered is not None:
         buffer = f"its buffer has {stage.buffered:.1f}{of_limit} elements on average at a call"
-    return ", ".join(text for text in (kind, buffer) if text)
+    return "; ".join(text for text in (kind, buffer) if text)
 
 
 def _limit(main: Pipeline) -> str:

@@ -31,7 +31,7 @@ def build(results: Results) -> Section:
     if wall.count:
         word = step_word(wall.kind)
         note = f"from the first to the last of {counted(wall.count, word)}"
-        note += ", without steps of other kinds" if wall.evaluation_ps else ""
+        note += ", excluding steps of other kinds" if wall.evaluation_ps else ""
         facts.append(Fact("wall_step", "Wall time per step", wall_step_ms(wall), "ms", note))
     modes = modes_text(wall, wall.slow("averaged", "compiling"))
     host = (f"On {wall.host}.",) if results.has_several_hosts else ()
@@ -190,7 +190,7 @@ WALL = TableSpec(
         Column("ms", "Time", float, "ms", "wall time of the part"),
         Column("percent", "Share", float, "%", "share of the capture"),
         Column("count", "Count", int, "count", "number of steps or time intervals in the part"),
-        Column("detail", "What it is", str, "", "its steps, and the activity during the part"),
+        Column("detail", "Meaning", str, "", "its steps, and the activity during the part"),
     ),
     data=_data,
     name_key="part",

@@ -406,11 +406,8 @@ def _by_time(hosts: Sequence[Breakdown]) -> list[Int64s] | None:
 
 # --- what is unknown ---
 
-NO_DEVICE = "no device recorded anything in this profile, so nothing is known about devices"
-_NO_HOST = (
-    "no host thread recorded anything in this profile, so nothing is known about what the host does: profile with host "
-    "tracer level 2"
-)
+NO_DEVICE = "the profile has no device events, so device time is unknown"
+_NO_HOST = "the profile has no events of host threads, so host activity is unknown: profile with host tracer level 2"
 _NO_INPUT = (
     "the profile does not show the source of the input (neither tf.data fetches nor copies to a device), so its "
     "share is unknown, not 0: profile with host tracer level 2"

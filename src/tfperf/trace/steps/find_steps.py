@@ -30,6 +30,7 @@ from tfperf.trace.steps.steps import (
     label_kinds,
     no_steps,
     plain_steps,
+    step_word,
 )
 from tfperf.trace.steps.tpu_steps import step_line
 from tfperf.trace.steps.turns import loop_of, other_loops
@@ -54,7 +55,9 @@ def from_markers(trace: HostTrace) -> Steps | None:
         (graph_types[index] if index >= 0 else "") or trace.names[name]
         for index, name in zip(trace.number_at("graph_type", rows, -1).tolist(), trace.name[rows].tolist(), strict=True)
     ]
-    explanation = f"the program marked {counted(len(rows), 'step')} ({', '.join(sorted(set(labels))[:3])})"
+    kinds = [step_word(label) for label in sorted(set(labels))[:3]]
+    explanation = f"the program marked {counted(len(rows), kinds[0] if len(kinds) == 1 else 'step')}"
+    explanation += f" ({', '.join(kinds)})" if len(kinds) > 1 else ""
     calls = find_calls(trace)
     if others:
         calls = calls.only(np.isin(trace.line_of[calls.row], trace.line_of[rows]))

@@ -38,10 +38,9 @@ UNLABELLED, ITERATION = "step", "iteration"
 
 
 def step_word(kind: str) -> str:
-    """Return the noun for a step of a kind: `step`, `iteration`, `training step`, `eval step`."""
-    if kind == "train":
-        return "training step"
-    return kind if kind in (UNLABELLED, ITERATION) else f"{kind} step"
+    """Return the noun for a step of a kind: `step`, `iteration`, `training step`, `evaluation step`, `test step`."""
+    words = {"train": "training step", "eval": "evaluation step", UNLABELLED: UNLABELLED, ITERATION: ITERATION}
+    return words.get(kind, f"{kind} step")
 
 
 class Pause(Struct, frozen=True):

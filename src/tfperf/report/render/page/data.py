@@ -276,7 +276,7 @@ def _step_words(chart: StepChart) -> str:
         sentences.append(f"Cut off at {limit:g} ms: {_listed(cut, len(cut))}.")
     if chart.kinds:
         first, *others = dict.fromkeys(map(_short_name, chart.kinds))
-        sentences.append(f"Filled bars are {first} steps, striped bars are {listed(others)} steps.")
+        sentences.append(f"Filled bars are steps of kind {first}, striped bars of kind {listed(others)}.")
     if count > MOST_STEPS:
         sentences.append(f"Each bar is the longest of {steps_per_bar(count)} consecutive steps.")
     return " ".join(sentences)
