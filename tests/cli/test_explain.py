@@ -126,7 +126,7 @@ def found(word: str) -> list[tuple[str, str]]:
         ("input_wait", "cause", "input_wait"),
         ("keep_signature", "action", "keep_signature"),
         ("synchronise", "cause of idle time", "Synchronizing"),
-        ("tf.data fetches", "method of step detection", "tf.data fetches"),
+        ("tf.data fetches", "detection method", "tf.data fetches"),
         ("slow-first-step", "flag", "slow first step"),
         ("tfdata", "section", "tfdata"),
         ("host_ops", "table", "host_ops"),
@@ -167,7 +167,7 @@ def test_every_cause_rule_and_flag_is_explained() -> None:
     assert CAUSE_MEANINGS.keys() == NEEDS.keys()
     flags = {steps.PARTIAL, steps.RETRACE, steps.SLOW_FIRST, steps.END_ESTIMATED, steps.COLLECTION, steps.OMITTED}
     assert set(steps.FLAGS) == flags
-    assert set(names_of("method of step detection", entries())) == set(STEP_SOURCES)
+    assert set(names_of("detection method", entries())) == set(STEP_SOURCES)
 
 
 def test_sections_without_a_page_are_those_that_have_none() -> None:

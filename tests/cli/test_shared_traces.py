@@ -185,4 +185,4 @@ def test_a_check_says_which_steps_it_judged(run_tfperf: Run) -> None:
     assert re.search(r"training step", train.stdout)
     other = run_tfperf("check", path, "--max-input-bound", "50%", "--by-kind", "eval")
     assert other.exit_code == 3
-    assert "eval step" in other.stdout
+    assert "evaluation step" in other.stdout

@@ -208,10 +208,12 @@ def test_causes_are_those_of_the_kind_that_is_judged(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, a=two_kinds_job(train_wait_us=1))
     train = judged_by(analysis, "max-cost", "input_wait=10%")
     assert (train.status, train.measured) == ("pass", 0.0)
-    assert train.why.endswith("over 5 training steps; 4 eval steps are not checked: --by-kind eval.")
+    assert train.why.endswith("over 5 training steps; 4 evaluation steps are not checked: --by-kind eval.")
     evaluation = outcome_of(analysis, ("fail-on", "input_wait"), ("max-cost", "input_wait=10%"), by_kind="eval")
     assert [(each.status, each.measured) for each in evaluation.judged] == [("breach", 1.0), ("breach", 70.0)]
-    assert evaluation.judged[0].evidence[0].text.startswith("eval steps: Waiting for input takes 70.0% of the step")
+    assert (
+        evaluation.judged[0].evidence[0].text.startswith("Evaluation steps: Waiting for input takes 70.0% of the step")
+    )
     assert judged_by(analysis, "max-input-cost", "60%", by_kind="eval").status == "breach"
 
 

@@ -505,23 +505,25 @@ def test_without_a_kind_the_gate_says_what_it_leaves_out(tmp_path: Path) -> None
     outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%")
     (judged,) = outcome.judged
     assert (judged.status, judged.measured) == ("pass", 10.0)
-    assert judged.why == "over 5 training steps; 4 eval steps are not checked: --by-kind eval."
+    assert judged.why == "over 5 training steps; 4 evaluation steps are not checked: --by-kind eval."
     assert (outcome.step_count, outcome.step_kind, outcome.other_kinds) == (5, "train", {"eval": 4})
-    assert outcome.notes[0] == "Figures are over training steps; 4 eval steps are not checked: --by-kind eval."
+    assert outcome.notes[0] == "Figures are over training steps; 4 evaluation steps are not checked: --by-kind eval."
 
 
 def test_the_steps_that_are_left_have_no_kind_if_all_are_skipped(tmp_path: Path) -> None:
     outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%", skip_first=100)
-    assert outcome.notes[0].startswith("Figures are over steps; 5 training steps and 4 eval steps are not checked")
+    assert outcome.notes[0].startswith(
+        "Figures are over steps; 5 training steps and 4 evaluation steps are not checked"
+    )
 
 
 def test_a_kind_is_judged_in_place_of_the_main_one(tmp_path: Path) -> None:
     outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%", by_kind="eval")
     (judged,) = outcome.judged
     assert (judged.status, judged.measured) == ("breach", 70.0)
-    assert judged.why == "over 4 eval steps; 5 training steps are not checked: --by-kind train."
+    assert judged.why == "over 4 evaluation steps; 5 training steps are not checked: --by-kind train."
     assert (outcome.step_count, outcome.step_kind, outcome.other_kinds) == (4, "eval", {"train": 5})
-    assert outcome.notes[0].startswith("Limits on steps are over eval steps; 5 training steps")
+    assert outcome.notes[0].startswith("Limits on steps are over evaluation steps; 5 training steps")
 
 
 @pytest.mark.parametrize(
@@ -556,13 +558,13 @@ def test_limits_on_tables_alone_need_no_note(tmp_path: Path) -> None:
 def test_the_first_steps_that_are_skipped_are_those_of_the_kind(tmp_path: Path) -> None:
     outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "step_time < 1s", by_kind="eval", skip_first=1)
     assert (outcome.step_count, outcome.exit_code) == (3, 0)
-    assert outcome.notes[1] == "Skipped: the first eval step."
+    assert outcome.notes[1] == "Skipped: the first evaluation step."
 
 
 def test_too_few_steps_of_the_kind_are_unknown(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, a=two_kinds_job())
     (judged,) = outcome_of(analysis, "step_time < 1s", by_kind="eval", min_steps=5).judged
-    assert judged.why.startswith("4 whole eval steps count (of 9 recorded), but --min-steps is 5")
+    assert judged.why.startswith("4 whole evaluation steps count (of 9 recorded), but --min-steps is 5")
 
 
 def test_a_kind_that_no_step_is_of_names_those_that_there_are(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def _complete(context: click.Context, _parameter: click.Parameter, incomplete: s
 @click.argument("words", metavar="[TERM]...", nargs=-1, type=click.UNPROCESSED, shell_complete=_complete)
 @click.pass_context
 def command(context: click.Context, words: tuple[str, ...]) -> None:
-    """Explain a word: a term, category, cause, action, method of step detection, flag, table, column, option, ...
+    """Explain a word: a term, category, cause, action, detection method, flag, table, column, option, ...
 
     Without TERM, list the kinds of words. With the name of a kind, list its words.
 
@@ -186,7 +186,7 @@ KINDS = (
     "cause",
     "action",
     "cause of idle time",
-    "method of step detection",
+    "detection method",
     "flag",
     "figure",
     "rule",
@@ -271,7 +271,7 @@ def _steps_and_causes() -> Iterator[Entry]:
         text, confidence = plain_text(source.step), f"confidence: {source.confidence}"
         text = text if name == "none" else f"a step is {text}"
         yield Entry(
-            "method of step detection", (name,), text, "docs/architecture-reasons.md#how-steps-are-found", (confidence,)
+            "detection method", (name,), text, "docs/architecture-reasons.md#how-steps-are-found", (confidence,)
         )
     for name, meaning in FLAGS.items():
         note = "a step with this flag is excluded from averages if at least three other steps remain"

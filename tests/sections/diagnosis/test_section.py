@@ -183,7 +183,7 @@ def test_what_tf_data_advises_is_what_the_diagnosis_advises(reports: list[tuple[
         changes = [finding for finding in findings(report, "tfdata") if finding.action]
         for cause in report.documents["diagnosis"]["causes"]:
             mark = "" if cause["kind"] == report.summary["step_kind"] else f"{cause['kind']} steps: "
-            of_kind = [each for each in changes if each.text.startswith("eval steps: ") == bool(mark)]
+            of_kind = [each for each in changes if each.text.startswith("Evaluation steps: ") == bool(mark)]
             # Changes of the pipeline are actions of waiting, or of its threads if these cost more.
             if cause["code"] in ("input_wait", "input_contention") and cause["actions"] and of_kind:
                 of_cause = [(action["code"], action["text"]) for action in cause["actions"]]

@@ -61,8 +61,10 @@ def test_waiting_is_that_of_the_step_table(tmp_path: Path) -> None:
 
 def test_evaluation_has_a_verdict_and_changes_of_its_own(tmp_path: Path) -> None:
     section = section_of(tmp_path, training_and_evaluation(eval_stage="Filter", eval_root=11))
-    verdict, *changes = [finding for finding in section.findings if finding.text.startswith("eval steps: ")]
-    assert verdict.text.startswith("eval steps: The pipeline is too slow: steps wait 0.060 ms of 0.100 ms (60.0%)")
+    verdict, *changes = [finding for finding in section.findings if finding.text.startswith("Evaluation steps: ")]
+    assert verdict.text.startswith(
+        "Evaluation steps: The pipeline is too slow: steps wait 0.060 ms of 0.100 ms (60.0%)"
+    )
     assert [(each.code, each.level) for each in changes][:1] == [("cache", "full")]
 
 

@@ -51,7 +51,7 @@ def steps_of(times: tuple[int, ...] = TIMES) -> bytes:
 
 def test_the_median_and_the_slowest_step_are_drawn(tmp_path: Path) -> None:
     titles = [picture.title for picture in gpu_host(tmp_path)["timeline"].pictures]
-    assert titles == ["Train step 0, the median: 1.00 ms", "Train step 3, the slowest: 1.10 ms"]
+    assert titles == ["Training step 0, the median: 1.00 ms", "Training step 3, the slowest: 1.10 ms"]
 
 
 def test_the_step_that_is_asked_for(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def test_steps() -> None:
 def test_kinds_of_steps_are_said() -> None:
     chart = StepChart("Steps", ("0", "1"), {"Input": [1.0, 2.0]}, ("", ""), ("train", "eval"))
     assert chart_data(chart)["kinds"] == ["train", "eval"]
-    assert chart_words(chart).endswith("Filled bars are training steps, striped bars are eval steps.")
+    assert chart_words(chart).endswith("Filled bars are steps of kind train, striped bars of kind eval.")
 
 
 def test_a_single_step_and_flagged_steps_only() -> None:
