@@ -204,7 +204,7 @@ def test_of_runs_with_one_name_none_is_the_default(tmp_path: Path, run_tfperf: R
     assert not any(row["is_default"] for row in listed_runs)
     refused = run_tfperf("analyze", tmp_path)
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr == f"Error: 2 runs are named 2026_01_01_00_00_00; choose with --run: {', '.join(names)}\n"
+    assert refused.stderr == f"Error: 2 runs are named 2026_01_01_00_00_00; select one with --run: {', '.join(names)}\n"
     chosen = summary(run_tfperf("analyze", tmp_path, "--format", "json", "--run", names[0]))["input_percent"]
     assert chosen == pytest.approx(10 if names[0].startswith("a") else 30)
 
@@ -406,4 +406,4 @@ def test_analyze_opens_the_page_of_the_user(samples: Path, run_tfperf: Run, open
 def test_only_a_page_can_be_opened(options: tuple[str, ...], samples: Path, run_tfperf: Run, opened: list[str]) -> None:
     result = run_tfperf("analyze", samples / "input_bound", "--open", *options)
     assert (result.exit_code, result.stdout, opened) == (2, "", [])
-    assert "--open shows a" in result.stderr
+    assert "--open requires an HTML report" in result.stderr

@@ -45,7 +45,7 @@ def test_durations(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["2", "", "s", "-1s", "0s", "2 fortnights", "1e3s", "nan s", "²s", "1s 2s"])
 def test_what_is_not_a_duration(text: str) -> None:
-    with pytest.raises(click.BadParameter, match=r"write 2s, 500ms or 1\.5m"):
+    with pytest.raises(click.BadParameter, match=r"use 2s, 500ms or 1\.5m"):
         DURATION.convert(text, None, None)
 
 
@@ -63,7 +63,7 @@ def test_a_range_of_steps_has_both_its_ends(text: str, steps: tuple[int, int]) -
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("5..3", "write 3..5"), ("", "write 3..5"), ("3..", "or 3"), ("-1..3", "or 3"), ("3-5", "or 3"), ("²", "or 3")],
+    [("5..3", "use 3..5"), ("", "use 3..5"), ("3..", "or 3"), ("-1..3", "or 3"), ("3-5", "or 3"), ("²", "or 3")],
 )
 def test_what_is_not_a_range_of_steps(text: str, words: str) -> None:
     with pytest.raises(click.BadParameter, match=re.escape(words)):
@@ -212,7 +212,7 @@ def test_a_report_that_cannot_be_written_in_the_end_is_printed(
         done = run_tfperf("capture", "--port", port, "--logdir", tmp_path / "logs", "-o", report)
     assert done.exit_code == 1
     assert json.loads(done.stdout)["summary"]["captured"] == 1
-    assert "report.json is a folder; pass a file; the report follows here" in done.stderr
+    assert "report.json is a folder; pass a file; printing the report here" in done.stderr
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="pseudo-terminals of Linux")

@@ -90,8 +90,8 @@ def test_exit_code_1_where_the_newest_run_holds_no_profile(run_tfperf: Run, samp
     limit = ("check", logdir, "--max-input-bound", "50%")
     done = run_tfperf(*limit)
     assert done.exit_code == 1
-    assert f"the newest run holds no profile: {newer.name} (empty)" in done.stderr
-    assert "to check it, name it with --run" in " ".join(done.stdout.split())
+    assert f"the newest run has no profile: {newer.name} (empty)" in done.stderr
+    assert "to check this run, pass it with --run" in " ".join(done.stdout.split())
     assert run_tfperf(*limit, "--run", run.name).exit_code == run_tfperf(*limit[:1], run, *limit[2:]).exit_code == 0
     assert f"{newer.name} (empty)" in run_tfperf("analyze", logdir, "--list").stdout
     # What was newest becomes readable, also as users of TensorBoard store it.
@@ -129,7 +129,7 @@ def test_a_profile_without_half_of_its_input_passes_no_limit_on_input(run_tfperf
     said = " ".join(done.stdout.split())
     assert "COULD NOT BE CHECKED: max-input-bound 50%. 1 of 2 limits passed." in said
     assert "the profile may be incomplete or wrong" in said
-    assert "or judge it all the same with --allow-doubt." in said
+    assert "or check it anyway with --allow-doubt." in said
     done = run_tfperf("check", logdir, *limits, "--allow-doubt")
     assert done.exit_code == 0
     assert "All 2 limits passed. Checked despite doubt: max-input-bound 50%." in " ".join(done.stdout.split())
@@ -162,8 +162,8 @@ def test_a_doubtful_profile_is_judged_where_the_doubt_does_not_matter(run_tfperf
         (("--max-input-bound", "x"), "max-input-bound"),
         (("--max-step-time", "50"), "no unit"),
         (("--limit", "input_bound"), "command line"),
-        (("--fail-on", "input_wait,warm_up"), "'input_wait,warm_up' is several causes: give each by itself"),
-        (("--max-cost", "compilation"), "compilation has no bound: write compilation=10%"),
+        (("--fail-on", "input_wait,warm_up"), "'input_wait,warm_up' lists several causes"),
+        (("--max-cost", "compilation"), "compilation has no bound: use compilation=10%"),
         (("--max-cost", "compilation=0.1"), "may mean 10% or 0.1%"),
         (("--max-input-cost", "0.2"), "may mean 20% or 0.2%"),
         (("--limit", "kernls.total_us < 5"), "kernels"),
@@ -171,10 +171,10 @@ def test_a_doubtful_profile_is_judged_where_the_doubt_does_not_matter(run_tfperf
         (("--stat", "mode", *HOLDS), "'mode' is not one of"),
         (("--min-steps", "0", *HOLDS), "--min-steps"),
         (("--skip-first", "-1", *HOLDS), "--skip-first"),
-        (("--max-regression", "5%", *HOLDS), "max-regression needs a baseline"),
+        (("--max-regression", "5%", *HOLDS), "max-regression requires a baseline"),
         (("--max-regression", "x", *HOLDS), "max-regression"),
-        (("--config", "a.toml", "--no-config", *HOLDS), "exclude each other"),
-        (("--junit", "x", "-o", "x", *HOLDS), "name the same file"),
+        (("--config", "a.toml", "--no-config", *HOLDS), "--config cannot be used with --no-config"),
+        (("--junit", "x", "-o", "x", *HOLDS), "-o and --junit must be different files"),
     ],
 )
 def test_exit_code_2_for_wrong_usage(arguments: tuple[str, ...], message: str, run_tfperf: Run, samples: Path) -> None:
@@ -236,15 +236,17 @@ def test_a_cause_explains_itself_to_every_reader(run_tfperf: Run, samples: Path)
     result = run_tfperf(*arguments, "--format", "json")
     assert result.exit_code == 3
     annotations = result.stderr.splitlines()[1:]
-    assert annotations[0].startswith("::error title=fail-on compilation was breached::The diagnosis names the cause")
-    assert "Compilation takes 96.2%25 of the step: train_step is traced in 10 of 10 calls." in annotations[0]
+    assert annotations[0].startswith(
+        "::error title=fail-on compilation was breached::The diagnosis reports the cause compilation."
+    )
+    assert "Compilation takes 96.2%25 of the step: train_step was traced in 10 of 10 calls." in annotations[0]
     assert annotations[1].startswith("::warning title=max-cost launch_bound=10%25 could not be checked::no device")
     unknown, named = ElementTree.parse("a.xml").getroot().iter("testcase")
     assert (named.get("name"), [child.tag for child in named]) == ("fail-on compilation", ["failure"])
     assert "Compilation takes 96.2% of the step" in str(named[0].text)
     assert (unknown.get("name"), [child.tag for child in unknown]) == ("max-cost launch_bound=10%", ["error"])
     cost, cause = json.loads(result.stdout)["sections"]["check"]["tables"]["limits"]["rows"]
-    assert (cause["measured"], cause["measured_text"], cause["bound"], cause["margin"]) == (1.0, "named", 0.0, None)
+    assert (cause["measured"], cause["measured_text"], cause["bound"], cause["margin"]) == (1.0, "reported", 0.0, None)
     assert cause["evidence"].startswith("Compilation takes 96.2% of the step")
     assert (cost["result"], cost["measured"], cost["unit"]) == ("unknown", None, "%")
 
@@ -379,7 +381,7 @@ def test_junit(run_tfperf: Run, samples: Path) -> None:
     assert run_tfperf("check", samples / "input_bound", *HOLDS, "--junit", "b.xml").exit_code == 3
     assert list(case_in("a.xml")) == []
     (failure,) = case_in("b.xml")
-    assert (failure.tag, "at most 10.0% is allowed" in str(failure.get("message"))) == ("failure", True)
+    assert (failure.tag, "the limit is at most 10.0%" in str(failure.get("message"))) == ("failure", True)
     assert "Map" in str(failure.text)
 
 
@@ -457,7 +459,7 @@ def test_a_file_with_a_tolerance_and_no_baseline_is_wrong_usage(samples: Path, t
     (tmp_path / "tfperf.toml").write_text('[check]\nmax-input-bound = "50%"\nmax-regression = "5%"\n')
     result = run_tfperf("check", samples / "input_fixed", "--config", tmp_path / "tfperf.toml")
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "max-regression needs a baseline" in result.stderr
+    assert "max-regression requires a baseline" in result.stderr
 
 
 def test_a_baseline_with_other_steps_skipped_is_not_compared(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
@@ -493,4 +495,4 @@ def test_a_column_in_picoseconds_can_be_limited(samples: Path, tmp_path: Path) -
         run_with_package(tmp_path, *arguments[:-1], arguments[-1].format(relation)) for relation in ("<=", "<")
     )
     assert (holds.returncode, breached.returncode) == (0, 3), holds.stderr + breached.stderr
-    assert "acme_times.longest_ps is 2000000 ps; less than 2000000 ps is allowed" in " ".join(breached.stdout.split())
+    assert "acme_times.longest_ps is 2000000 ps; the limit is less than 2000000 ps" in " ".join(breached.stdout.split())

@@ -42,7 +42,7 @@ def test_a_fail_is_exit_code_1_after_the_report(run_tfperf: Callable[..., Result
 def test_a_job_that_is_not_there(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
     done = run_tfperf("doctor", "--worker", f"unix:{tmp_path}/none", "--logdir", tmp_path, "-o", tmp_path / "out.json")
     assert done.exit_code == 1, done.output
-    assert "nothing listens" in (tmp_path / "out.json").read_text()
+    assert "no server listens" in (tmp_path / "out.json").read_text()
 
 
 def test_nothing_heavy_is_imported(tmp_path: Path) -> None:

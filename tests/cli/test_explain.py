@@ -28,7 +28,7 @@ def test_a_word_with_one_meaning(run_tfperf: Run) -> None:
         0,
         "output_copy (cause)\n"
         "  results are copied to the host, not overlapped with compute\n"
-        "  where the number is from: category Output\n"
+        "  source of the number: category Output\n"
         "  limit: tfperf check --fail-on output_copy\n"
         "  see docs/diagnosis.md#the-causes\n",
     )
@@ -90,10 +90,10 @@ def test_the_name_of_a_kind_lists_its_words(word: str, run_tfperf: Run) -> None:
 @pytest.mark.parametrize(
     ("word", "message"),
     [
-        ("inputbound", "'inputbound' is not a term that tfperf knows: did you mean Input-bound"),
-        ("qqqqqq", "'qqqqqq' is not a term that tfperf knows: tfperf explain lists all kinds of terms"),
-        ("\x1b[31m", r"'\x1b[31m' is not a term that tfperf knows"),
-        ("", "'' is not a term that tfperf knows"),
+        ("inputbound", "unknown term 'inputbound': did you mean Input-bound"),
+        ("qqqqqq", "unknown term 'qqqqqq': tfperf explain lists"),
+        ("\x1b[31m", r"unknown term '\x1b[31m'"),
+        ("", "unknown term ''"),
     ],
 )
 def test_an_unknown_word_is_wrong_usage(word: str, message: str, run_tfperf: Run) -> None:

@@ -180,8 +180,8 @@ def test_it_says_what_it_wrote_and_that_people_should_look(samples: Path, tmp_pa
     assert result.exit_code == 0
     first, second = result.stderr.splitlines()
     assert first.startswith(f"wrote 1 host to {tmp_path / 'copy' / 'plugins' / 'profile'}")
-    assert "words of names replaced" in first
-    assert second.startswith("look at it before you send it")
+    assert "; replaced 14 words in names" in first
+    assert second.startswith("check it before you share it")
     assert run_tfperf("analyze", tmp_path / "copy").exit_code == 0
 
 

@@ -75,8 +75,8 @@ def test_a_file_is_replaced_only_with_force(logdir: Path, tmp_path: Path) -> Non
             2,
             "--by python applies only to host threads: omit --on device",
         ),
-        (("-o", "x.svg", "--value", "flops"), 1, "no op of this profile has known flops"),
-        (("-o", "x.svg", "--on", "device"), 1, "no device recorded anything in this profile"),
+        (("-o", "x.svg", "--value", "flops"), 1, "the profile has no ops with known flops"),
+        (("-o", "x.svg", "--on", "device"), 1, "the profile has no device events"),
     ],
 )
 def test_what_cannot_be_is_one_line_that_says_what_to_try(

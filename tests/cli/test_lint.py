@@ -28,7 +28,7 @@ def test_the_answer_comes_first(model: Path, run_tfperf: Run) -> None:
     first, *_ = result.stdout.splitlines()
     assert first.startswith("!! 2 findings in 2 ops evaluated (1 high, 1 medium), 2 not evaluable")
     assert "30x56x56x20  32x56x56x128" in result.stdout
-    assert "The graph names no device" in result.stdout
+    assert "The graph does not specify a device" in result.stdout
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
@@ -55,9 +55,9 @@ def test_findings_as_important_as_the_limit_are_exit_code_3(
         (("--rule", "TPU-XX-1"), 2, "'TPU-XX-1' is not a rule"),
         (("--batch", "0"), 2, "Invalid value for '--batch'"),
         (("--device", "npu"), 2, "Invalid value for '--device'"),
-        (("--rule", "TPU-OP-1"), 2, "needs a list of supported ops"),
+        (("--rule", "TPU-OP-1"), 2, "requires a list of supported ops"),
         (("--supported-ops", "none.txt"), 1, "cannot open none.txt"),
-        (("-o", "report.xyz"), 2, "no format has the suffix .xyz"),
+        (("-o", "report.xyz"), 2, "unknown suffix .xyz"),
     ],
 )
 def test_wrong_usage_is_one_line(model: Path, run_tfperf: Run, arguments: tuple[str, ...], code: int, why: str) -> None:

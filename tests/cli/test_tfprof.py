@@ -78,7 +78,7 @@ def test_parameters_are_those_of_variables(files: Path, run_tfperf: Run) -> None
 
 
 def test_without_a_log_all_variables_count_and_that_is_said(files: Path, run_tfperf: Run) -> None:
-    note = "No log says which variables are trained"
+    note = "No log lists the trained variables"
     assert note in run_tfperf("tfprof", "scope", *MODEL, "--select", "params").stdout
     assert note not in run_tfperf("tfprof", "scope", *MODEL, "--select", "micros").stdout
     (files / "log").write_bytes(op_log({"layer/kernel": {"types": ["_trainable_variables"]}}))
@@ -101,14 +101,14 @@ def test_options_from_a_preset_a_file_and_the_command(files: Path, run_tfperf: R
 
 
 WRONG = [
-    (("--select", "speed"), "select 'speed' is unknown: use some of accelerator_micros, bytes"),
+    (("--select", "speed"), "select 'speed' is unknown: use one or more of accelerator_micros, bytes"),
     (("--order-by", "speed"), "order_by 'speed' is unknown: use one of name, bytes"),
     (("--preset", "all"), "--preset 'all' is unknown: use one of parameters, float-operations, time-and-memory"),
     (("--show-name-regexes", "(a"), "show_name_regexes: '(a' is not a regular expression"),
     (("--hide-name-regexes", "(?=a)"), "hide_name_regexes: '(?=a)' is not a regular expression"),
     (("-o", "pprof=x.pb.gz"), "the scope view has no pprof: use code"),
     (("-o", "timeline"), "output 'timeline' has no file: use timeline=FILE"),
-    (("-o", "chrome:outfile=x"), "output 'chrome:outfile=x' is unknown: write stdout, none, or file, timeline"),
+    (("-o", "chrome:outfile=x"), "output 'chrome:outfile=x' is unknown: use stdout, none, or file, timeline"),
     (("-c", "graph.pb"), "graph.pb is not JSON"),
     (("-c", "none.json"), "cannot open none.json: No such file or directory"),
     (("--run-meta", "none_*.pb"), "no file matches 'none_*.pb'"),
@@ -169,7 +169,7 @@ def test_timelines_and_flame_graphs_are_written(files: Path, run_tfperf: Run) ->
 def test_a_folder_of_the_collector_needs_no_options(files: Path, run_tfperf: Run) -> None:
     (files / "log").rename(files / "tfprof_log")
     assert "layer" in run_tfperf("tfprof", "scope", ".").stdout
-    assert "leave --graph out" in run_tfperf("tfprof", "scope", ".", "--graph", "graph.pb").stderr
+    assert "omit --graph" in run_tfperf("tfprof", "scope", ".", "--graph", "graph.pb").stderr
 
 
 def test_a_profile_of_tensorflow_2_has_scopes_and_kernels(run_tfperf: Run) -> None:
@@ -177,12 +177,12 @@ def test_a_profile_of_tensorflow_2_has_scopes_and_kernels(run_tfperf: Run) -> No
     shown = run_tfperf("tfprof", "op", trace)
     assert shown.exit_code == 0, shown.stderr
     assert "DecodeJpeg" in shown.stdout
-    assert "note: Op types are those of the kernels that ran" in shown.stdout
+    assert "note: Op types are the types of the kernels that ran" in shown.stdout
     code = run_tfperf("tfprof", "code", trace)
     assert (code.exit_code, code.stdout) == (2, "")
-    assert code.stderr.startswith("Error: the profile has no Python frames, so it has no code view: take one with")
+    assert code.stderr.startswith("Error: the profile has no Python frames, so the code view is not available: ")
     assert run_tfperf("tfprof", "scope", trace, "--select", "params").exit_code == 2
-    assert "leave --profile out" in run_tfperf("tfprof", "op", trace, "--profile", "x").stderr
+    assert "omit --profile" in run_tfperf("tfprof", "op", trace, "--profile", "x").stderr
 
 
 def test_values_of_variables_come_from_the_checkpoint(run_tfperf: Run) -> None:
@@ -238,14 +238,14 @@ def test_a_graph_alone_has_parameters_and_no_times(files: Path, run_tfperf: Run)
     assert "time" not in shown.split("Scopes and nodes")[1]
     result = run_tfperf("tfprof", "scope", "--graph", "graph.pb", "--select", "micros")
     assert "no steps were recorded, so times are unknown" in result.stdout
-    assert "no graph: give one with --graph" in run_tfperf("tfprof", "scope").stderr
+    assert "no graph given: pass one with --graph" in run_tfperf("tfprof", "scope").stderr
 
 
 def test_float_operations_of_nodes_that_did_not_run_are_said(files: Path, run_tfperf: Run) -> None:
     asked = ("tfprof", "op", *MODEL, "--select", "float_ops")
     assert "no step recorded" not in run_tfperf(*asked).stdout
     (files / "log").write_bytes(op_log({"layer/MatMul": {"float_ops": 128}, "x": {"float_ops": 3000}}))
-    assert "3,000 float ops are those of nodes that no step recorded" in run_tfperf(*asked).stdout
+    assert "3,000 float ops are from nodes that no step recorded" in run_tfperf(*asked).stdout
 
 
 def test_op_types_say_what_they_are_given(files: Path, run_tfperf: Run) -> None:

@@ -17,15 +17,15 @@ RunTfperf = Callable[..., Result]
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("--once --samples 3", "--once takes one sample and prints it"),
-        ("--once --metrics-port 9123", "--once takes one sample and prints it"),
+        ("--once --samples 3", "--once cannot be used with --format, --samples"),
+        ("--once --metrics-port 9123", "--once cannot be used with --format, --samples"),
         ("--once --interval 0s", "'0s' is zero"),
         ("--once --interval 600ms", "--duration 0.5s is more than half of --interval 0.6s"),
         ("--once --samples 0", "0 is not in the range"),
         ("--format xml", "'xml' is not one of 'screen', 'jsonl'"),
-        ("--once --workers ,", "names no workers"),
-        ("--once --workers a:1,a:1", "a worker is named twice"),
-        ("--once --workers a:1 --worker b:1", "exclude each other"),
+        ("--once --workers ,", "',' has no workers"),
+        ("--once --workers a:1,a:1", "workers are listed twice; list each worker once: a:1"),
+        ("--once --workers a:1 --worker b:1", "--worker cannot be used with --workers"),
         ("--once --port 70000", "70000 is not in the range"),
     ],
 )
@@ -39,7 +39,7 @@ def test_wrong_usage(typed: str, says: str, run_tfperf: RunTfperf) -> None:
 def test_several_that_are_not_there(run_tfperf: RunTfperf) -> None:
     done = run_tfperf("top", "--workers", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "--once")
     assert done.exit_code == 1
-    assert done.stderr.rstrip().endswith("(and 2 more workers gave none)")
+    assert done.stderr.rstrip().endswith("(and 2 more workers without traces)")
 
 
 def test_a_dumb_terminal_gets_no_screen(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ def test_a_dumb_terminal_gets_no_screen(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tfperf", "top", "--port", "1"]
     environment = {**os.environ, "TERM": "dumb"}
     child = pexpect.spawn(command[0], command[1:], env=environment, timeout=60, encoding="utf-8", cwd=tmp_path)
-    child.expect_exact("a screen needs a terminal")
+    child.expect_exact("the live view requires a terminal")
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 2

@@ -102,11 +102,11 @@ RELU = lint.op("y", "Relu", "x", out=(4, 4))
 LATER = [lint.op(f"later{number}", "Sum", "all", out=(4, 4)) for number in range(4000)]
 HUGE = lint.graph(lint.fed("x", *[1 << 62] * 200), lint.op("y", "MatMul", "x", "x", out=(-9, 4)))
 SPLIT = lint.graph(X, lint.ints("a", 0), lint.op("y", "Split", "a", "x", out=(2, 4), num_split=10**12))
-OFTEN, DENSE = "call others so often", "too many links between its ops"
+OFTEN, DENSE = "because functions call others very often", "too many edges between its ops"
 GRAPHS: Crafted = {
     "functions that double": (lambda: functions(30, RELU), OFTEN),
     "functions that double, without nodes": (lambda: functions(60), OFTEN),
-    "functions of long names": (lambda: functions(10, RELU, name="f" * 9000), "letters of names that are read"),
+    "functions of long names": (lambda: functions(10, RELU, name="f" * 9000), "characters in names"),
     "functions that call all others": (lambda: circle(20), OFTEN),
     "calls of a function with many inputs": (wide_calls, OFTEN),
     "a name of underscores": (lambda: functions(1, RELU, name="_" * 90_000 + "x"), ""),
@@ -198,12 +198,12 @@ def random_of_long_name() -> bytes:
 
 
 PROGRAMS: Crafted = {
-    "calls that double": (lambda: calls(60, "call"), "calls its computations so often"),
-    "fusions that double": (lambda: calls(60, "fusion"), "calls its computations so often"),
+    "calls that double": (lambda: calls(60, "call"), "expands to more than the maximum of"),
+    "fusions that double": (lambda: calls(60, "fusion"), "expands to more than the maximum of"),
     "a fusion of many parameters": (fusion_of_many, ""),
-    "many fusions of one computation": (fusions_of_one, "calls its computations so often"),
+    "many fusions of one computation": (fusions_of_one, "expands to more than the maximum of"),
     "parts of parts of tuples": (parts_of_parts, ""),
-    "transposes behind bitcasts": (transposes_behind_bitcasts, "too many links between its instructions"),
+    "transposes behind bitcasts": (transposes_behind_bitcasts, "too many edges between its HLO ops"),
     "a long name": (random_of_long_name, ""),
 }
 
@@ -324,18 +324,18 @@ HARMFUL: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "many values": (
         "configuration",
         lambda: b'{"config":[' + b"[]," * 3_000_000 + b"1]}",
-        "more than the 1,048,576 values",
+        "more than the maximum of 1,048,576 values",
     ),
     "depth": ("configuration", lambda: b'{"config":' + b"[" * 200_000, ""),
     "layers": ("configuration", many_layers, ""),
     "links": ("weights", lambda: weights(linked), ""),
-    "long paths": ("weights", lambda: weights(nested), "the paths in it have over 67,108,864 letters"),
+    "long paths": ("weights", lambda: weights(nested), "its paths have over 67,108,864 characters"),
     "names that share their start": ("checkpoint", shared_starts, "names with more than"),
     "a tensor of very many dimensions": ("checkpoint", many_dimensions, "a has no known shape"),
-    "a list that is blank": ("list of checkpoints", lambda: b"\n" * 900_000, "names no checkpoint"),
+    "a list that is blank": ("list of checkpoints", lambda: b"\n" * 900_000, "has no model_checkpoint_path"),
     "objects in a long chain": ("objects of a checkpoint", lambda: make.message("ObjectGraph", nodes=LONG_CHAIN), ""),
     "lists that many have": ("objects of a checkpoint", lambda: make.message("ObjectGraph", nodes=SHARED_LISTS), ""),
-    "a thousand times its size": ("packed profile", lambda: gzip.compress(bytes(100_000_000)), "which no profile does"),
+    "a thousand times its size": ("packed profile", lambda: gzip.compress(bytes(100_000_000)), "unlike any profile"),
     "no bytes": ("graph", bytes, "is empty"),
     "no run": ("run", bytes, "is empty"),
     "no log": ("log", bytes, "is empty"),
@@ -351,8 +351,8 @@ HARMFUL: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "nested groups": ("tfprof profile", lambda: groups(100_000), "damaged"),
     "nested groups in a node": ("graph", lambda: GRAPH + field(1, groups(100_000)), "damaged"),
     "nested groups in a record": ("run", lambda: RUN + field(1, field(1, field(2, groups(100_000)))), "damaged"),
-    "the same name twice": ("graph", lambda: make.graph(node("x", "A"), node("x", "B")), "two nodes of the name 'x'"),
-    "the same name twice in a profile": ("tfprof profile", lambda: make.profile([MATMUL] * 2), "two nodes of the name"),
+    "the same name twice": ("graph", lambda: make.graph(node("x", "A"), node("x", "B")), "two nodes named 'x'"),
+    "the same name twice in a profile": ("tfprof profile", lambda: make.profile([MATMUL] * 2), "two nodes named"),
     "a cycle": ("graph", lambda: make.graph(node("x", "A", "y"), node("y", "A", "x"), node("z", "A", "z", "x")), ""),
     "a long chain": ("graph", lambda: chained(100_000), ""),
     "a name of a million slashes": ("graph", lambda: make.graph(node("/" * 1_000_000, "A")), "nested too deep"),

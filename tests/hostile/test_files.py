@@ -235,7 +235,7 @@ def test_commands(megabytes: int, command: Sequence[str | Path], tmp_path: Path)
     assert done.returncode in (0, 1, 3), done.stderr
     if done.returncode == 1:
         assert "not enough memory" in done.stderr
-        assert f"`ulimit -v` lets a process take {megabytes} MB" in done.stderr
+        assert f"`ulimit -v` limits a process to {megabytes} MB" in done.stderr
     assert "pip install" not in done.stderr
     assert "damaged" not in done.stderr
 
@@ -243,7 +243,7 @@ def test_commands(megabytes: int, command: Sequence[str | Path], tmp_path: Path)
 def test_it_is_said_at_all() -> None:
     done = under_limit(60, "-m", "tfperf", "explain", "input-bound")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("Error: not enough memory: tfperf takes 300 MB ")
+    assert done.stderr.startswith("Error: not enough memory: tfperf requires 300 MB ")
     assert done.stderr.count("\n") == 1
 
 

@@ -175,7 +175,7 @@ def test_hosts_have_the_same_words_and_keep_their_order(tmp_path: Path) -> None:
 def test_nothing_is_replaced_unless_it_is_asked_for(tmp_path: Path) -> None:
     logdir = logdir_of(tmp_path, a=space(host(event("acme", 0, 10, step_num=1))))
     anonymize(logdir, tmp_path / "copy")
-    with pytest.raises(OutputError, match="exists; name another folder, or pass --force to replace it"):
+    with pytest.raises(OutputError, match="exists; choose another folder, or pass --force to replace it"):
         anonymize(logdir, tmp_path / "copy")
     anonymize(logdir, tmp_path / "copy", force=True)
 
@@ -183,7 +183,7 @@ def test_nothing_is_replaced_unless_it_is_asked_for(tmp_path: Path) -> None:
 def test_the_original_is_never_replaced(tmp_path: Path) -> None:
     logdir = logdir_of(tmp_path, host1=space(host(event("acme", 0, 10, step_num=1))))
     before = next(logdir.rglob("*.xplane.pb")).read_bytes()
-    with pytest.raises(OutputError, match="holds the profile itself"):
+    with pytest.raises(OutputError, match="is the folder of the profile itself"):
         anonymize(logdir, logdir, force=True)
     assert next(logdir.rglob("*.xplane.pb")).read_bytes() == before
 

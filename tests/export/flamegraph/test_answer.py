@@ -158,8 +158,8 @@ def test_flops_and_bytes_are_those_of_the_roofline_and_gaps_are_said(tmp_path: P
 def test_what_is_unknown_is_an_error_and_no_zero(tmp_path: Path) -> None:
     results = job(tmp_path, event("m/a:Op", 10, 5))
     for question, message in (
-        (Question(value="flops"), "no op of this profile has known flops, .* try --value self-time"),
-        (Question(on="device"), "no device recorded anything in this profile, .*: try --on host"),
+        (Question(value="flops"), "the profile has no ops with known flops, .* try --value self-time"),
+        (Question(on="device"), "the profile has no device events, .*: try --on host"),
         (Question(by="python"), "The profile has no Python frames, .*--python-trace"),
     ):
         with pytest.raises(TfperfError, match=message):
@@ -168,7 +168,7 @@ def test_what_is_unknown_is_an_error_and_no_zero(tmp_path: Path) -> None:
 
 def test_without_steps_there_is_no_average(tmp_path: Path) -> None:
     results = results_of(trace_of(tmp_path, host(event("m/a:Op", 10, 5))), sections=SECTIONS)
-    with pytest.raises(TfperfError, match="no step counts, so nothing can be averaged over steps: try --per capture"):
+    with pytest.raises(TfperfError, match="no averaged steps: try --per capture"):
         one(results, per_step=True)
 
 

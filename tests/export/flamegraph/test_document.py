@@ -51,7 +51,7 @@ def test_one_run_is_about_the_capture_unless_steps_are_asked_for(tmp_path: Path)
     results = job(tmp_path / "a", 20)
     assert flame_graphs(results, Question()).sentences[-1] == "The whole capture."
     graphs = flame_graphs(results, Question(per="step"))
-    assert graphs.sentences[-1] == "The average of 2 steps that count."
+    assert graphs.sentences[-1] == "The mean of 2 averaged steps."
     assert flame_text(graphs, "folded") == "host;m;dense;MatMul 20\n"
 
 
@@ -110,8 +110,8 @@ def test_sums_over_devices_are_told_with_the_mean_of_one(tmp_path: Path) -> None
     ("question", "message"),
     [
         (Question(by="python", on="device"), "--by python applies only to host threads: omit --on device"),
-        (Question(by="python", value="flops"), "functions of Python have no flops: use --value self-time or *"),
-        (Question(by="python", merge_layers=True), "--merge-layers is about ops: omit it, *"),
+        (Question(by="python", value="flops"), "Python functions have no flops: use --value self-time or *"),
+        (Question(by="python", merge_layers=True), "--merge-layers applies only to ops: omit it, *"),
     ],
 )
 def test_what_means_nothing_is_refused(question: Question, message: str) -> None:

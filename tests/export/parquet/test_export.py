@@ -56,7 +56,7 @@ def test_a_run_is_added_and_others_are_not_touched(tmp_path: Path) -> None:
 def test_a_run_is_replaced_only_with_force(tmp_path: Path) -> None:
     target, run = tmp_path / "dataset", run_of(tmp_path, "r1", a=STEPS)
     write_parquet(run, target, all_stats=True)
-    with pytest.raises(OutputError, match="holds the run r1 already; pass --force to replace it"):
+    with pytest.raises(OutputError, match="already has the run r1; pass --force to replace it"):
         write_parquet(run, target)
     write_parquet(run, target, force=True)
     assert not list(target.rglob("stats")), "it has no stats any more"
@@ -67,7 +67,7 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("mine")
     for target in (tmp_path / "other", tmp_path / "other" / "file"):
-        with pytest.raises(OutputError, match="is not a dataset of tfperf"):
+        with pytest.raises(OutputError, match="is not a tfperf dataset"):
             write_parquet(run_of(tmp_path, f"r{target.name}", a=STEPS), target)
     assert files_of(tmp_path / "other") == ["file"]
 
@@ -138,9 +138,9 @@ def test_a_run_is_not_lost_if_an_export_that_replaces_it_is_killed(tmp_path: Pat
     before = files_of(target)
     with export_stopped_at(2, run, target):
         pass
-    with pytest.warns(TfperfWarning, match=r"run=r1 is missing, because .* the next export puts it back"):
+    with pytest.warns(TfperfWarning, match=r"run=r1 is missing, because .* the next export restores it"):
         assert Dataset(target).names == ()
-    with pytest.warns(TfperfWarning, match="was killed while it wrote into .*: put back run=r1"):
+    with pytest.warns(TfperfWarning, match="was killed while writing to .*: .*run=r1"):
         write_parquet(other, target)
     assert [file for file in files_of(target) if "run=r2" not in file] == before
     assert runs_in(target) == {"r1": 3, "r2": 3}

@@ -68,7 +68,7 @@ def test_a_query_reaches_nothing_else(dataset: Path, query: str, monkeypatch: py
 
 
 def test_options_of_profiles_are_refused(dataset: Path) -> None:
-    with pytest.raises(TfperfError, match="choose its runs and hosts in the query"):
+    with pytest.raises(TfperfError, match="select runs and hosts in the query"):
         tfperf.sql(dataset, "select 1", hosts=["a"])
 
 
@@ -77,7 +77,7 @@ def test_a_damaged_dataset_is_one_line(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "run=r" / "host=a" / "events").mkdir(parents=True)
     (tmp_path / "run=r" / "host=a" / "events" / "part-0.parquet").write_bytes(b"PAR1 not at all")
     assert is_dataset(tmp_path)
-    with pytest.raises(TraceFormatError, match=r"the table events of the dataset .* cannot be read"):
+    with pytest.raises(TraceFormatError, match=r"cannot read the table events of the dataset"):
         tfperf.sql(tmp_path, "select * from events")
 
 

@@ -286,15 +286,13 @@ def test_a_query_that_needs_too_much_memory(source: Source) -> None:
 
 def test_an_answer_that_takes_too_much_memory(source: Source) -> None:
     """Not DuckDB's memory: that of the Python values."""
-    with pytest.raises(
-        TfperfError, match=r"the answer needs more memory than it may take: select fewer .* --memory-limit"
-    ):
+    with pytest.raises(TfperfError, match=r"the result exceeds its memory limit: select fewer .* --memory-limit"):
         ask(source, "select repeat('x', 100000) from range(2000)", QueryLimits(memory_bytes=100e6))
 
 
 @pytest.mark.parametrize("value", ["repeat('x', 60 * {})", "list_value('a', repeat('x', 60 * {})::blob)", "range({})"])
 def test_a_value_that_is_too_large(source: Source, value: str) -> None:
-    with pytest.raises(TfperfError, match=r"a value of the answer has more than 16.8 MB: select a part of it"):
+    with pytest.raises(TfperfError, match=r"a value in the result has more than 16.8 MB: select a part of it"):
         ask(source, f"select {value.format(300_000)}")
     assert len(ask(source, f"select {value.format(100)}")) == 1
 

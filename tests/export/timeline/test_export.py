@@ -57,7 +57,7 @@ def test_what_is_odd_is_said(tmp_path: Path) -> None:
     """A profile without events, of a profiler that warns."""
     logdir = logdir_of(tmp_path, a=space(host(), errors=("buffer overflow",)))
     sentences = list(write_timeline(logdir, tmp_path / "o.json").sentences())
-    assert sentences[1:] == ["the profile contains no events", "warning of the profiler: buffer overflow"]
+    assert sentences[1:] == ["the profile contains no events", "profiler warning: buffer overflow"]
 
 
 def arrows(output: Path) -> dict[int, list[dict[str, Any]]]:
@@ -115,7 +115,7 @@ def test_copies_of_a_tpu_are_in_flight_from_start_to_done_on_every_chip(tmp_path
     result = write_timeline(logdir_of(tmp_path, a=offload_tpu(Offload(jumps=(JUMP,)))), output)
     events = json.loads(output.read_text())["traceEvents"]
     groups = {each["pid"]: each["args"]["name"] for each in events if each["name"] == "process_name"}
-    copies = [each for each in events if each["ph"] == "X" and groups[each["pid"]] == "Copies of TPUs"]
+    copies = [each for each in events if each["ph"] == "X" and groups[each["pid"]] == "TPU copies"]
     tracks = [each["args"]["name"].partition(" ")[0] for each in events if each["name"] == "thread_name"]
     assert {name for name in tracks if name.startswith("TPU:")} == {"TPU:0", "TPU:1"}
     lasts = {(each["name"], round(each["dur"] / 1000, 6)) for each in copies}

@@ -83,8 +83,8 @@ def test_arrows_that_lose_an_end_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("selection", "message"),
     [
-        (Selection(steps=(7, 9)), r"there are no steps 7\.\.9; the steps are 0\.\.5"),
-        (Selection(steps=(7, 7)), r"there is no step 7; the steps are 0\.\.5"),
+        (Selection(steps=(7, 9)), r"steps 7\.\.9 do not exist; the steps are 0\.\.5"),
+        (Selection(steps=(7, 7)), r"step 7 does not exist; the steps are 0\.\.5"),
         (Selection(threads=("nobody",)), "no thread or plane is named nobody; the threads are: python"),
     ],
 )
@@ -190,9 +190,7 @@ def test_a_wrong_clock_is_corrected(tmp_path: Path) -> None:
     right, wrong = host_of_job([0] * 4, LATE), host_of_job([20_000] * 4, LATE, clock_us=138_000)
     shifts = clock_shifts(files(tmp_path, a=right, b=wrong))
     assert shifts.shifts_ps == (0, 0)
-    assert shifts.sentence == (
-        "hosts are shown on their own clocks, corrected by the collectives that they share: b by -138 ms"
-    )
+    assert shifts.sentence == ("hosts are shown on their own clocks, corrected with shared collectives: b by -138 ms")
 
 
 def test_sessions_that_start_apart_are_moved(tmp_path: Path) -> None:

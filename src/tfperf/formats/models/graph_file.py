@@ -174,7 +174,7 @@ class _Library:
     def _refuse(self, entries: int, letters: int) -> None:
         if entries <= self._most_entries and letters <= self._most_letters:
             return
-        most = f"{self._most_letters:,} letters of names"
+        most = f"{self._most_letters:,} characters in names"
         if entries > self._most_entries:
             most = f"{self._most_entries:,} nodes, inputs and outputs"
         raise self._file.refused(
