@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Plane, event, host, host_of, line, plane, results_of, trace_of
+from builders import Event, Plane, event, gpu, host, host_of, line, marks, plane, results_of, trace_of
 from msgspec.structs import replace
 
 from tfperf.analysis.load import assemble
-from tfperf.analysis.registry import TableSpec
-from tfperf.report.model import Data, Finding, Report, Section, Table
+from tfperf.report.model import Finding, Report, Section, Table
 from tfperf.report.render import render
 from tfperf.report.shown import Detail, shown
 from tfperf.sections.idle import IDLE_CAUSES, IDLE_GAPS, TABLES, idle_findings
 from tfperf.sections.idle.analysis import MOST_GAPS
 from tfperf.sections.overview.summary import summarize
+from tfperf.trace.host_trace import HostTrace
 
 BRIEF = Detail("brief", "brief")
 
@@ -25,19 +25,19 @@ FULL = Detail("full", "full")
 def job(*calls: Event, kernels: tuple[tuple[float, float], ...], more: tuple[Plane, ...] = ()) -> tuple[Plane, ...]:
     """One marked step of 100 us, and the kernels of a GPU."""
     work = [event("gemm", start, duration) for start, duration in kernels]
-    return (host(event("train", 0, 100, step_num=0), *calls), plane("/device:GPU:0", line("Stream #1", *work)), *more)
+    return host(*marks(1), *calls), gpu(*work), *more
 
 
 def call(start: float = 0, duration: float = 100) -> Event:
     return event("EagerKernelExecute", start, duration)
 
 
-def report(tmp_path: Path, *planes: Plane) -> Report:
-    return assemble(results_of(trace_of(tmp_path, *planes), sections=["idle"]), ["idle"])
+def report(*traces: HostTrace) -> Report:
+    return assemble(results_of(*traces, sections=["idle"]), ["idle"])
 
 
 def section(tmp_path: Path, *planes: Plane, detail: Detail = FULL) -> Section:
-    (only,) = shown(report(tmp_path, *planes), detail).sections
+    (only,) = shown(report(trace_of(tmp_path, *planes)), detail).sections
     return only
 
 
@@ -74,7 +74,7 @@ def test_the_section_by_name_has_all_findings_and_the_gaps(tmp_path: Path) -> No
 
 def test_several_devices_have_a_table_and_their_names_beside_gaps(tmp_path: Path) -> None:
     """Both wait for launches; of the causes that none has there is no column."""
-    other = plane("/device:GPU:1", line("Stream #1", event("gemm", 50, 50)))
+    other = gpu(event("gemm", 50, 50), number=1)
     full = section(tmp_path, *job(call(), kernels=((10, 90),), more=(other,)))
     assert [table.name for table in full.tables] == ["idle_causes", "idle_devices", "idle_gaps"]
     assert titles(table(full, "idle_devices")) == ["Device", "Step", "Idle", "Idle", "Launch"]
@@ -84,14 +84,13 @@ def test_several_devices_have_a_table_and_their_names_beside_gaps(tmp_path: Path
 
 def test_several_hosts_are_named(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, *two_causes())
-    (full,) = shown(assemble(results_of(trace, trace, sections=["idle"]), ["idle"]), FULL).sections
+    (full,) = shown(report(trace, trace), FULL).sections
     assert titles(table(full, "idle_devices"))[:2] == ["Host", "Device"]
     assert titles(table(full, "idle_gaps"))[:3] == ["Host", "Device", "Step"]
 
 
 def test_without_steps_all_is_of_the_capture(tmp_path: Path) -> None:
-    device = plane("/device:GPU:0", line("Stream #1", event("gemm", 40, 60)))
-    full = section(tmp_path, host(call(0, 50)), device)
+    full = section(tmp_path, host(call(0, 50)), gpu(event("gemm", 40, 60)))
     assert titles(table(full, "idle_causes"))[1:3] == ["Time", "Of capture"]
     assert titles(table(full, "idle_gaps"))[0] == "Start"
     assert full.facts[0].note == "of the capture"
@@ -100,7 +99,7 @@ def test_without_steps_all_is_of_the_capture(tmp_path: Path) -> None:
 
 # --- what is missing ---
 def test_a_profile_of_the_host_alone_is_one_sentence(tmp_path: Path) -> None:
-    whole = report(tmp_path, host(event("train", 0, 100, step_num=0), call()))
+    whole = report(trace_of(tmp_path, host(*marks(1), call())))
     (only,) = whole.sections
     assert (only.tables, only.findings, only.facts) == ((), (), ())
     (note,) = only.notes
@@ -109,9 +108,7 @@ def test_a_profile_of_the_host_alone_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_a_device_without_work_is_one_sentence(tmp_path: Path) -> None:
-    marker = plane("/device:GPU:0", line("Stream #1", event("marker", 10, 0)))
-    trace = trace_of(tmp_path, host(call()), marker, instants=True)
-    (only,) = assemble(results_of(trace, sections=["idle"]), ["idle"]).sections
+    (only,) = report(trace_of(tmp_path, host(call()), gpu(event("marker", 10, 0)), instants=True)).sections
     assert (only.tables, only.findings, only.facts) == ((), (), ())
     assert "recorded no work" in only.notes[0]
 
@@ -120,7 +117,7 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     """GPU 1 works after the step, so it has no gap and no row in the list."""
     gaps = MOST_GAPS + 2
     kernels = tuple((0.09 * at, 0.05) for at in range(gaps))
-    outside = plane("/device:GPU:1", line("Stream #1", event("gemm", 150, 5)))
+    outside = gpu(event("gemm", 150, 5), number=1)
     full = section(tmp_path, *job(call(), kernels=kernels, more=(outside,)))
     assert table(full, "idle_gaps").note == "Shorter gaps, not listed here or in JSON and CSV: 2."
     assert full.notes[1:] == (
@@ -129,7 +126,7 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
 
 
 def test_a_device_that_only_copies_is_no_part_of_shares(tmp_path: Path) -> None:
-    copies = plane("/device:GPU:1", line("Stream #1", event("MemcpyH2D", 50, 5)))
+    copies = gpu(event("MemcpyH2D", 50, 5), number=1)
     full = section(tmp_path, *job(call(), kernels=((10, 90),), more=(copies,)))
     assert full.facts[0].value == 10
     assert full.facts[0].note == "of the step time of GPU:0, the only one of 2 devices with kernels in the steps"
@@ -139,7 +136,7 @@ def test_a_device_that_only_copies_is_no_part_of_shares(tmp_path: Path) -> None:
 
 def test_devices_that_do_nothing_are_a_fact_of_their_own(tmp_path: Path) -> None:
     """All other facts, and the table of gaps, are of the only device that works in the step."""
-    copies = plane("/device:GPU:1", line("Stream #1", event("MemcpyH2D", 150, 5)))
+    copies = gpu(event("MemcpyH2D", 150, 5), number=1)
     silent = (plane(f"/device:GPU:{number}") for number in (2, 3))
     brief = section(tmp_path, *job(call(), kernels=((10, 90),), more=(copies, *silent)), detail=BRIEF)
     facts = {fact.key: (fact.value, fact.note) for fact in brief.facts}
@@ -159,24 +156,22 @@ def test_the_only_device_may_be_idle(tmp_path: Path) -> None:
 
 def test_flagged_steps_are_said_to_be_left_out(tmp_path: Path) -> None:
     """Five steps; the first takes six times as long."""
-    marks = [event("train", 0, 600, step_num=0), *(event("train", 500 + 100 * n, 100, step_num=n) for n in range(1, 5))]
-    device = plane("/device:GPU:0", line("Stream #1", event("gemm", 10, 900)))
-    notes = section(tmp_path, host(*marks, call(0, 1000)), device).notes
+    steps = [event("train", 0, 600, step_num=0), *(event("train", 500 + 100 * n, 100, step_num=n) for n in range(1, 5))]
+    notes = section(tmp_path, host(*steps, call(0, 1000)), gpu(event("gemm", 10, 900))).notes
     assert any("exclude flagged steps and steps of other kinds (1 of 5)" in note for note in notes)
 
 
 def test_hosts_without_device_are_named(tmp_path: Path) -> None:
     with_device = trace_of(tmp_path, *two_causes())
     without = trace_of(tmp_path, host(call()))
-    (full,) = shown(assemble(results_of(with_device, without, sections=["idle"]), ["idle"]), FULL).sections
+    (full,) = shown(report(with_device, without), FULL).sections
     assert f"1 of 2 hosts recorded no devices: {without.host}." in full.notes
-    many = results_of(with_device, *(replace(without, host=f"w{n}") for n in range(7)), sections=["idle"])
-    (full,) = shown(assemble(many, ["idle"]), FULL).sections
+    (full,) = shown(report(with_device, *(replace(without, host=f"w{n}") for n in range(7))), FULL).sections
     assert "7 of 8 hosts recorded no devices: w0, w1, w2, w3, w4 and 2 more." in full.notes
 
 
 def test_unknown_time_says_that_no_call_is_recorded(tmp_path: Path) -> None:
-    full = section(tmp_path, plane("/device:GPU:0", line("Stream #1", event("a", 0, 10), event("b", 60, 40))))
+    full = section(tmp_path, gpu(event("a", 0, 10), event("b", 60, 40)))
     assert full.findings[0].code == "idle_unknown"
     assert "The profile has no calls of the program, so time in Python counts as unknown." in full.notes
 
@@ -184,9 +179,9 @@ def test_unknown_time_says_that_no_call_is_recorded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["x" * 5000, "\x1b[31mred\n\t|<b>", "\x00\u202e"])
 def test_hostile_names_fit_the_terminal(tmp_path: Path, name: str) -> None:
     """A name of 5000 letters, and one with control characters, on the host, a thread and the device."""
-    threads = plane("/host:CPU", line(name, event("train", 0, 100, step_num=0), call(0, 5), event(name, 5, 45)))
+    threads = plane("/host:CPU", line(name, *marks(1), call(0, 5), event(name, 5, 45)))
     device = plane(f"/device:GPU:{name}", line(name, event(name, 50, 50)))
-    full = shown(report(tmp_path, threads, device), FULL)
+    full = shown(report(trace_of(tmp_path, threads, device)), FULL)
     text = render(full, "table")
     assert all(len(row) <= 80 for row in text.splitlines())
     assert "\x1b" not in text + render(full, "markdown")
@@ -213,7 +208,7 @@ def test_the_largest_cause_comes_first_with_its_share(tmp_path: Path) -> None:
 
 
 def test_several_devices_are_said_to_be_averaged(tmp_path: Path) -> None:
-    other = plane("/device:GPU:1", line("Stream #1", event("gemm", 50, 50)))
+    other = gpu(event("gemm", 50, 50), number=1)
     (one_silent,) = found(tmp_path, *job(call(), kernels=((50, 50),)), other, plane("/device:GPU:2"))
     assert ", average over 2 of 3 devices (" in one_silent.text
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), other)
@@ -226,7 +221,7 @@ def test_several_devices_are_said_to_be_averaged(tmp_path: Path) -> None:
 def test_the_only_device_at_work_is_named_beside_idle_ones(tmp_path: Path) -> None:
     """Two of four record no work; one works after the step only."""
     silent = (plane(f"/device:GPU:{number}") for number in (1, 2))
-    after = plane("/device:GPU:3", line("Stream #1", event("gemm", 150, 5)))
+    after = gpu(event("gemm", 150, 5), number=3)
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), *silent, after)
     assert finding.text == (
         "While the host launches work, GPU:0 (1 of 4 devices) is idle for 50.0% of the step time "
@@ -242,8 +237,7 @@ def test_little_of_each_is_not_named(tmp_path: Path) -> None:
 
 def test_without_steps_it_is_of_the_capture_and_no_problem(tmp_path: Path) -> None:
     """The start of a capture is nobody's fault."""
-    device = plane("/device:GPU:0", line("Stream #1", event("gemm", 40, 60)))
-    finding = found(tmp_path, host(call(0, 50)), device)[0]
+    finding = found(tmp_path, host(call(0, 50)), gpu(event("gemm", 40, 60)))[0]
     assert finding.text.startswith("While the host launches work, the device is idle for 40.0% of the capture")
     assert finding.severity == "hint"
 
@@ -255,24 +249,18 @@ def test_unknown_time_is_no_problem_of_the_program(tmp_path: Path) -> None:
 
 
 def test_without_device_there_is_nothing_to_say(tmp_path: Path) -> None:
-    assert found(tmp_path, host(event("train", 0, 100, step_num=0), call())) == ()
+    assert found(tmp_path, host(*marks(1), call())) == ()
 
 
-def data(tmp_path: Path, table: TableSpec, *planes: Plane) -> Data:
-    columns = table.data(results_of(trace_of(tmp_path, *planes), sections=["idle"]))
-    assert columns is not None
-    return columns
-
-
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
-def test_a_profile_without_work_of_a_device_has_none_of_them(tmp_path: Path, table: TableSpec) -> None:
-    assert table.data(results_of(trace_of(tmp_path, host(event("f", 0, 10))), sections=["idle"])) is None
-    marker = plane("/device:GPU:0", line("Stream #1", event("marker", 10, 0)))
-    trace = trace_of(tmp_path, host(event("f", 0, 10)), marker, instants=True)
-    assert table.data(results_of(trace, sections=["idle"])) is None
+@pytest.mark.parametrize("devices", [(), (gpu(event("marker", 10, 0)),)], ids=["host alone", "no work"])
+def test_a_profile_without_work_of_a_device_has_no_table(tmp_path: Path, devices: tuple[Plane, ...]) -> None:
+    results = results_of(trace_of(tmp_path, host(event("f", 0, 10)), *devices, instants=True), sections=["idle"])
+    assert [table.data(results) for table in TABLES] == [None] * len(TABLES)
 
 
 def test_a_device_that_is_never_idle_has_no_gaps(tmp_path: Path) -> None:
     results = results_of(trace_of(tmp_path, *job(kernels=((0, 100),))), sections=["idle"])
+    causes = IDLE_CAUSES.data(results)
     assert IDLE_GAPS.data(results) is None
-    assert list(data(tmp_path, IDLE_CAUSES, *job(kernels=((0, 100),)))["cause"]) == []
+    assert causes is not None
+    assert list(causes["cause"]) == []
