@@ -161,8 +161,8 @@ def result_of(tmp_path: Path, section: str, *planes: Plane, attribution: Attribu
     return host_of(trace, section, attribution=attribution)[section]
 
 
-def rows_of(columns: Mapping[str, Sequence[Any]], *keys: str) -> list[tuple[Any, ...]]:
-    """Return the rows of a table with these columns."""
+def rows_of(columns: Any, *keys: str) -> list[tuple[Any, ...]]:
+    """Return the rows of a table, or of its data, with these columns."""
     return list(zip(*(columns[key] for key in keys), strict=True))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import hlo_builders
 import pytest
-from builders import event, host, host_of, line, plane, ref, results_of, trace_of
+from builders import event, gpu, host, line, plane, ref, result_of, results_of, rows_of, trace_of
 from hlo_builders import F32, shape
 from jax_builders import FORWARD, GRADIENT, call, jax_trace, programs, run
 from protobytes import field
@@ -33,7 +33,7 @@ def functions_of(tmp_path: Path) -> Functions:
         event("train", 200, 300, tf_function_call=ref("notTraced-xla"), tracing_count=1),
         event("EagerExecute", 600, 20, is_func=0, eager_op=ref("Sin")),
     )
-    functions: Functions = host_of(trace_of(tmp_path, thread), "functions")["functions"]
+    functions: Functions = result_of(tmp_path, "functions", thread)
     return functions
 
 
@@ -103,10 +103,6 @@ def test_a_function_without_duration_is_not_expensive(tmp_path: Path) -> None:
     assert (f.call_count, f.expensive_percent) == (1, 0.0)
 
 
-def test_no_functions(tmp_path: Path) -> None:
-    assert count_calls(trace_of(tmp_path, host(event("A:A", 0, 1)))) == ()
-
-
 def compiled(*shapes: bytes) -> bytes:
     """A program with parameters of these shapes."""
     made = [
@@ -151,25 +147,10 @@ def section(results: Results) -> Section:
 def test_calls_compilations_and_work_of_each_function(tmp_path: Path) -> None:
     results = results_of(training(tmp_path, 0, 3), sections=["functions"])
     jitted: JittedFunctions = results["functions"].jitted
-    assert jitted.table.to_dict("records") == [
-        {
-            "function": "train",
-            "computes": "gradients",
-            "calls": 6,
-            "compiling_calls": 2,
-            "total_ms": pytest.approx(0.28),
-            "compiling_ms": pytest.approx(0.2),
-            "work_ms": pytest.approx(4.8),
-        },
-        {
-            "function": "scale",
-            "computes": "neither",
-            "calls": 6,
-            "compiling_calls": 0,
-            "total_ms": pytest.approx(0.03),
-            "compiling_ms": 0.0,
-            "work_ms": pytest.approx(0.012),
-        },
+    keys = ("function", "computes", "calls", "compiling_calls", "total_ms", "compiling_ms", "work_ms")
+    assert rows_of(jitted.table, *keys) == [
+        ("train", "gradients", 6, 2, pytest.approx(0.28), pytest.approx(0.2), pytest.approx(4.8)),
+        ("scale", "neither", 6, 0, pytest.approx(0.03), 0.0, pytest.approx(0.012)),
     ]
     assert jitted.calls_per_step == 2
 
@@ -192,15 +173,10 @@ def test_one_compilation_is_no_finding(tmp_path: Path) -> None:
 
 
 def test_hosts_add_up(tmp_path: Path) -> None:
-    hosts = [tmp_path / "a", tmp_path / "b"]
-    for folder in hosts:
-        folder.mkdir()
-    results = results_of(*(training(folder, 0) for folder in hosts), sections=["functions"])
-    jitted = results["functions"].jitted
-    assert [(row.name, row.calls, row.compiling_calls) for row in jitted.functions] == [
-        ("train", 12, 2),
-        ("scale", 12, 0),
-    ]
+    hosts = [training(tmp_path, 0) for _ in range(2)]
+    jitted = results_of(*hosts, sections=["functions"])["functions"].jitted
+    found = [(row.name, row.calls, row.compiling_calls) for row in jitted.functions]
+    assert found == [("train", 12, 2), ("scale", 12, 0)]
     assert jitted.calls_per_step == 2
 
 
@@ -249,28 +225,19 @@ def test_on_a_device_only_the_calls_of_such_ops_count(tmp_path: Path, name: str,
     calls += [each for number in range(5 * bool(name)) for each in call(name, 100 * number + 20, 5)]
     launches = [event("hipModuleLaunchKernel", 100 * n + 5, 1, correlation_id=n + 1) for n in range(5)]
     kernels = [event("mul.kd", 100 * n + 15, 60, correlation_id=n + 1, program_id=2) for n in range(5)]
-    trace = trace_of(
-        tmp_path,
-        programs(
-            {
-                2: ("jit_multiply", (("multiply", "jit(multiply)/mul"),)),
-                3: ("jit_subtract", (("subtract", "jit(subtract)/sub"),)),
-            }
-        ),
-        plane("/device:GPU:0", line("Stream #1(Kernel)", *kernels)),
-        plane("/host:CPU", line("python", *calls, id=1), line("Host Threads/9", *launches, id=9)),
-    )
-    eager = results_of(trace, sections=["functions"])["functions"].eager
+    ops = {2: ("multiply", "jit(multiply)/mul"), 3: ("subtract", "jit(subtract)/sub")}
+    made = programs({number: (f"jit_{op}", ((op, path),)) for number, (op, path) in ops.items()})
+    threads = plane("/host:CPU", line("python", *calls, id=1), line("Host Threads/9", *launches, id=9))
+    eager = result_of(tmp_path, "functions", made, gpu(*kernels), threads).eager
     assert eager.percent == pytest.approx(percent, abs=1)
 
 
 def test_functions_beyond_the_first_are_one(tmp_path: Path) -> None:
     jitted = results_of(training(tmp_path, 0), sections=["functions"])["functions"].jitted
     short = shorten_jitted(jitted, 0)
-    assert [(row.name, row.computes, row.calls, row.compiling_calls) for row in short.functions] == [
-        ("(other functions)", "", 12, 1)
-    ]
-    assert short.functions[0].total_ps == sum(row.total_ps for row in jitted.functions)
+    (others,) = short.functions
+    assert (others.name, others.computes, others.calls, others.compiling_calls) == ("(other functions)", "", 12, 1)
+    assert others.total_ps == sum(row.total_ps for row in jitted.functions)
     assert short.calls_per_step == jitted.calls_per_step
     assert shorten_jitted(jitted, 2) is jitted
 
@@ -287,8 +254,7 @@ def test_a_call_far_ahead_is_in_the_step_in_which_a_tpu_runs_it(tmp_path: Path) 
         runs = (event("jit_f(3)", 100 + 100 * nth, us, _c=10 * nth + number, _ct=12) for nth in range(4))
         chips.append(plane(f"/device:TPU:{number}", line("XLA Modules", *runs)))
     kernel = programs({3: ("jit_f", (("custom-call", "jit(f)/pallas_call"),))})
-    trace = trace_of(tmp_path, *chips, plane("/host:CPU", line("python", *python)), kernel)
-    jitted: JittedFunctions = results_of(trace, sections=["functions"])["functions"].jitted
+    jitted: JittedFunctions = result_of(tmp_path, "functions", *chips, host(*python), kernel).jitted
     assert jitted.calls_per_step == 1
     (function,) = jitted.functions
     assert function.work_ps == 4 * 75_000_000

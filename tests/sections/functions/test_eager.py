@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import PS_PER_US, Event, event, host, line, plane, ref, trace_of
+from builders import PS_PER_US, Event, event, host, line, marks, plane, ref, trace_of
 
 from tfperf.base.arrays import Int64s
 from tfperf.sections.functions.eager import FETCHES, EagerOps, FetchKind, find_eager_ops, sum_eager_ops
@@ -14,9 +14,8 @@ def run_eagerly(op: str, start_us: float, duration_us: float, *, is_func: int = 
     return event("EagerExecute", start_us, duration_us, is_func=is_func, eager_op=ref(op))
 
 
-def steps_of(count: int = 4) -> list[Event]:
-    """Marked steps of 100 us, back to back."""
-    return [event("train", 100 * n, 100, step_num=n) for n in range(count)]
+def in_each_step(*ops: tuple[str, float, float]) -> list[Event]:
+    return [run_eagerly(op, 100 * n + start, duration) for n in range(4) for op, start, duration in ops]
 
 
 def eager_ops(tmp_path: Path, *events: Event) -> EagerOps:
@@ -26,15 +25,9 @@ def eager_ops(tmp_path: Path, *events: Event) -> EagerOps:
 
 def test_share_of_steps_and_ops(tmp_path: Path) -> None:
     """MatMul 20 us and Add 10 us in each step: 30 % of it, two ops a step; a function and a fetch are none."""
-    calls = []
-    for n in range(4):
-        calls += [
-            run_eagerly("IteratorGetNext", 100 * n, 5),
-            run_eagerly("MatMul", 100 * n + 10, 20),
-            run_eagerly("AddV2", 100 * n + 40, 10),
-            run_eagerly("__inference_f_3", 100 * n + 60, 30, is_func=1),
-        ]
-    eager = eager_ops(tmp_path, *steps_of(), *calls)
+    ops = in_each_step(("IteratorGetNext", 0, 5), ("MatMul", 10, 20), ("AddV2", 40, 10))
+    functions = [run_eagerly("__inference_f_3", 100 * n + 60, 30, is_func=1) for n in range(4)]
+    eager = eager_ops(tmp_path, *marks(4), *ops, *functions)
     assert eager.percent == pytest.approx(30.0)
     assert eager.calls_per_step == 2.0
     assert eager.columns() == {
@@ -49,14 +42,14 @@ def test_share_of_steps_and_ops(tmp_path: Path) -> None:
 def test_older_traces_name_the_op_in_the_event(tmp_path: Path) -> None:
     ops = [event("EagerExecute: LogicalAnd", 100 * n, 10) for n in range(4)]
     functions = [event("EagerExecute: __inference_f_12", 100 * n + 20, 10) for n in range(4)]
-    eager = eager_ops(tmp_path, *steps_of(), *ops, *functions)
+    eager = eager_ops(tmp_path, *marks(4), *ops, *functions)
     assert eager.op_types == ("LogicalAnd",)
     assert eager.percent == pytest.approx(10.0)
 
 
 def test_what_a_py_function_runs_is_no_part_of_the_step(tmp_path: Path) -> None:
     worker = line("worker", event("map/EagerPyFunc:EagerPyFunc", 0, 50), run_eagerly("Sin", 10, 20), id=9)
-    main = line("python", *steps_of(), run_eagerly("Cos", 310, 20), id=8)
+    main = line("python", *marks(4), run_eagerly("Cos", 310, 20), id=8)
     trace = trace_of(tmp_path, plane("/host:CPU", main, worker))
     assert find_eager_ops(trace, find_steps(trace)).op_types == ("Cos",)
 
@@ -64,26 +57,21 @@ def test_what_a_py_function_runs_is_no_part_of_the_step(tmp_path: Path) -> None:
 def test_parallel_threads_count_once(tmp_path: Path) -> None:
     """Two threads run ops in the same 20 us of a step: 20 us of its wall time."""
     threads = [line(f"t{n}", run_eagerly("Sin", 110, 20), id=n + 2) for n in range(2)]
-    trace = trace_of(tmp_path, plane("/host:CPU", line("python", *steps_of(), id=1), *threads))
+    trace = trace_of(tmp_path, plane("/host:CPU", line("python", *marks(4), id=1), *threads))
     eager = find_eager_ops(trace, find_steps(trace))
     assert eager.eager_ps.tolist() == [0, 20_000_000, 0, 0]
     assert eager.columns()["total_ms"] == [0.04]
 
 
 def test_without_eager_events_the_share_is_unknown(tmp_path: Path) -> None:
-    eager = eager_ops(tmp_path, *steps_of(), event("f", 10, 20, tf_function_call=ref("notTraced-nonXla")))
+    eager = eager_ops(tmp_path, *marks(4), event("f", 10, 20, tf_function_call=ref("notTraced-nonXla")))
     assert (eager.is_recorded, eager.percent, eager.calls_per_step) == (False, None, None)
-
-
-def test_without_steps_there_is_no_share(tmp_path: Path) -> None:
-    eager = eager_ops(tmp_path, run_eagerly("Sin", 0, 10))
-    assert (eager.percent, eager.op_types) == (None, ("Sin",))
 
 
 def test_hosts_are_added_up(tmp_path: Path) -> None:
     """One host with 20 us of 400, one with none of 400: 2.5 % of all steps."""
-    with_op = eager_ops(tmp_path, *steps_of(), run_eagerly("Sin", 110, 20))
-    with_function = eager_ops(tmp_path, *steps_of(), run_eagerly("__inference_f_1", 110, 20, is_func=1))
+    with_op = eager_ops(tmp_path, *marks(4), run_eagerly("Sin", 110, 20))
+    with_function = eager_ops(tmp_path, *marks(4), run_eagerly("__inference_f_1", 110, 20, is_func=1))
     both = sum_eager_ops([with_op, with_function])
     assert both.percent == pytest.approx(2.5)
     assert both.calls_per_step == pytest.approx(1 / 8)
@@ -92,12 +80,8 @@ def test_hosts_are_added_up(tmp_path: Path) -> None:
 
 def test_without_steps_the_share_of_the_capture_is_known(tmp_path: Path) -> None:
     eager = eager_ops(tmp_path, run_eagerly("MatMul", 0, 20), run_eagerly("Add", 80, 20))
-    assert (eager.percent, eager.percent_of_capture) == (None, 40.0)
+    assert (eager.percent, eager.percent_of_capture, eager.op_types) == (None, 40.0, ("Add", "MatMul"))
     assert sum_eager_ops([eager, eager]).percent_of_capture == 40.0
-
-
-def in_each_step(*ops: tuple[str, float, float]) -> list[Event]:
-    return [run_eagerly(op, 100 * n + start, duration) for n in range(4) for op, start, duration in ops]
 
 
 def microseconds(times: Int64s) -> list[float]:
@@ -110,7 +94,7 @@ def test_python_between_ops_belongs_to_running_them_one_by_one(tmp_path: Path) -
     functions = [run_eagerly("__inference_f_3", 100 * n + 60, 20, is_func=1) for n in range(4)]
     kernels = [event("EagerKernelExecute", 100 * n + 12, 6) for n in range(4)]
     kernels += [event("EagerKernelExecute", 100 * n + 62, 10) for n in range(4)]
-    eager = eager_ops(tmp_path, *steps_of(), *ops, *functions, *kernels)
+    eager = eager_ops(tmp_path, *marks(4), *ops, *functions, *kernels)
     assert microseconds(eager.stretch_ps) == [45.0] * 4
     assert eager.stretch_percent == pytest.approx(45.0)
     assert eager.stretch_calls_per_step == 3.0
@@ -119,24 +103,21 @@ def test_python_between_ops_belongs_to_running_them_one_by_one(tmp_path: Path) -
 
 
 def test_a_long_pause_between_ops_is_the_programs_own(tmp_path: Path) -> None:
-    steps = [event("train", 50_000 * n, 50_000, step_num=n) for n in range(4)]
     ops = [run_eagerly("Sin", 50_000 * n + start, 1000) for n in range(4) for start in (1000, 20_000, 24_000)]
-    assert microseconds(eager_ops(tmp_path, *steps, *ops).stretch_ps) == [6000.0] * 4
+    assert microseconds(eager_ops(tmp_path, *marks(4, 50_000), *ops).stretch_ps) == [6000.0] * 4
 
 
 def test_many_ops_are_one_program_with_longer_pauses_and_python_around_them(tmp_path: Path) -> None:
     """20 ops in 40 ms, of which one pause takes 20 ms, and an eighth of that before and after them."""
-    steps = [event("train", 100_000 * n, 100_000, step_num=n) for n in range(4)]
     starts = [*range(30_000, 40_000, 1000), *range(60_000, 70_000, 1000)]
     ops = [run_eagerly("Sin", 100_000 * n + start, 1000) for n in range(4) for start in starts]
-    assert microseconds(eager_ops(tmp_path, *steps, *ops).stretch_ps) == [50_000.0] * 4
+    assert microseconds(eager_ops(tmp_path, *marks(4, 100_000), *ops).stretch_ps) == [50_000.0] * 4
 
 
 def test_where_keras_runs_eagerly_all_python_between_ops_is_its_own(tmp_path: Path) -> None:
-    steps = [event("train", 50_000 * n, 50_000, step_num=n) for n in range(4)]
     names = ("OptionalFromValue", 1000), ("OptionalHasValue", 20_000), ("OptionalGetValue", 24_000)
     ops = [run_eagerly(name, 50_000 * n + start, 1000) for n in range(4) for name, start in names]
-    eager = eager_ops(tmp_path, *steps, *ops)
+    eager = eager_ops(tmp_path, *marks(4, 50_000), *ops)
     assert microseconds(eager.stretch_ps) == [24_000.0] * 4
     assert "OptionalFromValue" in eager.op_types
 
@@ -145,7 +126,7 @@ def test_the_ops_of_keras_own_loop_are_not_the_programs(tmp_path: Path) -> None:
     """What ends an epoch makes iterators and averages metrics; the table has these ops all the same."""
     calls = [event("multi_step_on_iterator", 100 * n, 50, tf_function_call=ref("notTraced-nonXla")) for n in range(4)]
     own = ("OptionalHasValue", 60, 5), ("MakeIterator", 70, 5), ("PrefetchDataset", 80, 5), ("DivNoNan", 90, 5)
-    eager = eager_ops(tmp_path, *steps_of(), *calls, *in_each_step(*own))
+    eager = eager_ops(tmp_path, *marks(4), *calls, *in_each_step(*own))
     assert (eager.percent, eager.stretch_percent, eager.own_types) == (0.0, 0.0, ())
     assert len(eager.op_types) == 4
 
@@ -168,7 +149,7 @@ def test_runs_of_ops_that_read_or_save_are_told_by_their_types(
         for n in (0, 2)
         for place, op in enumerate(ops)
     ]
-    eager = eager_ops(tmp_path, *steps_of(), *made)
+    eager = eager_ops(tmp_path, *marks(4), *made)
     percent, count, variables = eager.fetches(kind)
     assert percent == pytest.approx(20.0)
     assert (count, variables) == (2, ops.count("ReadVariableOp"))
@@ -182,6 +163,6 @@ def test_runs_of_ops_that_read_or_save_are_told_by_their_types(
 )
 def test_runs_that_compute_read_no_results(tmp_path: Path, ops: tuple[str, ...]) -> None:
     made = [run_eagerly(op, 100 * n + 40 + 10 * place, 10) for n in range(4) for place, op in enumerate(ops)]
-    eager = eager_ops(tmp_path, *steps_of(), *made)
+    eager = eager_ops(tmp_path, *marks(4), *made)
     assert not eager.fetch_ps.any()
     assert eager.stretch_percent == pytest.approx(10.0 * len(ops))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from builders import Event, Line, event, host_of, line, plane, trace_of
+from builders import Event, Line, event, host, line, plane, result_of
 from msgspec.structs import replace
 
 from tfperf.sections.memory.analysis import Alive, Allocator, Memory, MemoryTimeline
@@ -39,8 +39,8 @@ def _event(name: str, at_us: float, size: int, in_use: int, addr: int, stats: di
 
 def memory_of(tmp_path: Path, *lines: Line) -> Memory:
     """Analyze a host with a thread that starts at 0 us, so that times count from there."""
-    trace = trace_of(tmp_path, plane("/host:CPU", line("other", event("work", 0, 1)), *lines))
-    memory: Memory = host_of(trace, "memory")["memory"]
+    threads = plane("/host:CPU", line("other", event("work", 0, 1)), *lines)
+    memory: Memory = result_of(tmp_path, "memory", threads)
     return memory
 
 
@@ -99,8 +99,7 @@ def allocator(**changes: Any) -> Allocator:
 def tpu_memory(tmp_path: Path, *events: Event, chips: int = 2) -> Memory:
     """Analyze a host with chips of a TPU, whose events name no allocator."""
     devices = (plane(f"/device:TPU:{chip}", line("XLA Ops", event("op", 0, 1))) for chip in range(chips))
-    trace = trace_of(tmp_path, plane("/host:CPU", line("python", *events)), *devices)
-    found: Memory = host_of(trace, "memory")["memory"]
+    found: Memory = result_of(tmp_path, "memory", host(*events), *devices)
     return found
 
 

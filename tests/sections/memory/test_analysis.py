@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Event, event, host, host_of, line, plane, results_of, trace_of, u64
+from builders import Event, event, gpu, host, line, marks, result_of, results_of, rows_of, trace_of, u64
 from msgspec.structs import replace
 from sections.memory.made import (
     CAPACITY,
@@ -20,7 +20,7 @@ from sections.memory.made import (
 )
 
 from tfperf.sections.memory import ALLOCATORS, TABLES
-from tfperf.sections.memory.analysis import combine, place_of, shorten_alive, type_name
+from tfperf.sections.memory.analysis import Memory, combine, place_of, shorten_alive, type_name
 
 
 def test_hosts_stand_side_by_side(tmp_path: Path) -> None:
@@ -40,8 +40,14 @@ def test_the_fullest_device_comes_first_and_the_host_last() -> None:
     pinned = allocator(name="gpu_host_bfc", place="pinned host", peak_bytes=10 * GIB)
     other = allocator(name="mine", place="other", capacity_bytes=None)
     of_host = allocator(name="mklcpu", place="host", peak_bytes=10 * GIB)
-    names = [allocator.name for allocator in combine([memory(of_host, pinned, large), memory(other, full)]).allocators]
-    assert names == ["GPU_1_bfc", "GPU_0_bfc", "mine", "gpu_host_bfc", "mklcpu"]
+    both = combine([memory(of_host, pinned, large), memory(other, full)])
+    assert [allocator.name for allocator in both.allocators] == [
+        "GPU_1_bfc",
+        "GPU_0_bfc",
+        "mine",
+        "gpu_host_bfc",
+        "mklcpu",
+    ]
 
 
 def test_no_events(tmp_path: Path) -> None:
@@ -51,9 +57,8 @@ def test_no_events(tmp_path: Path) -> None:
 
 
 def test_a_trace_without_threads_is_told_apart(tmp_path: Path) -> None:
-    trace = trace_of(tmp_path, plane("/device:GPU:0", line("Stream #1", event("k", 0, 1))))
-    memory = host_of(trace, "memory")["memory"]
-    assert memory.silent_hosts == memory.hosts_without_threads == (trace.host,)
+    memory = result_of(tmp_path, "memory", gpu(event("k", 0, 1)))
+    assert memory.silent_hosts == memory.hosts_without_threads == ("host",)
 
 
 def test_events_that_say_nothing_leave_a_host_silent(tmp_path: Path) -> None:
@@ -128,11 +133,10 @@ def test_what_an_allocation_of_unknown_size_holds_was_not_there_before(tmp_path:
 
 def test_bytes_per_step_are_known_where_the_sizes_of_the_steps_are(tmp_path: Path) -> None:
     """Three steps of 100 us, each with an allocation of 10 bytes; one of unknown size comes behind them, or in one."""
-    steps = [event("train", 100 * n, 100, step_num=n) for n in range(3)]
     known = [alloc(100 * n + 5, 10, 10 * n + 10, n + 1) for n in range(3)]
     per_step = []
     for at in (400, 50):
-        (allocator,) = memory_of(tmp_path, line("python", *steps, *known, alloc(at, 0, 40, 9, **UNSIZED))).allocators
+        (allocator,) = memory_of(tmp_path, line("python", *marks(3), *known, alloc(at, 0, 40, 9, **UNSIZED))).allocators
         per_step.append((allocator.allocations_per_step, allocator.allocated_bytes_per_step))
     assert per_step == [(1.0, 10.0), (pytest.approx(4 / 3), None)]
 
@@ -235,19 +239,19 @@ def test_what_is_alive_at_the_peak(tmp_path: Path) -> None:
         alloc(7, 10, 510, 4, tf_op="later"),
     )
     alive = allocator.alive
-    assert alive.kind == ("tensor", "before the capture", "tensor")
-    assert alive.op == ("model/conv/Conv2D", "", "sum")
-    assert alive.scope == ("model/conv", "", "")
-    assert alive.shape == ("[2,25]", "", "[]")
-    assert alive.data_type == ("float32", "", "bfloat16")
-    assert alive.region == ("output", "", "")
+    rows = zip(alive.kind, alive.op, alive.scope, alive.shape, alive.data_type, alive.region, strict=True)
+    assert list(rows) == [
+        ("tensor", "model/conv/Conv2D", "model/conv", "[2,25]", "float32", "output"),
+        ("before the capture", "", "", "", "", ""),
+        ("tensor", "sum", "", "[]", "bfloat16", ""),
+    ]
     assert (alive.count.tolist(), alive.total_bytes.tolist()) == ([2, 1, 1], [400, 200, 100])
     assert allocator.before_bytes == 200
     assert allocator.before_percent == pytest.approx(100 * 200 / 700)
     assert allocator.rounding_bytes == 10
-    rows = alive.columns(allocator.peak_bytes)
-    assert rows["peak_percent"] == pytest.approx([100 * 4 / 7, 100 * 2 / 7, 100 / 7])
-    assert rows["count"] == [2, None, 1]
+    columns = alive.columns(allocator.peak_bytes)
+    assert columns["peak_percent"] == pytest.approx([100 * 4 / 7, 100 * 2 / 7, 100 / 7])
+    assert columns["count"] == [2, None, 1]
 
 
 def test_stack_counts_as_in_use_and_is_a_row(tmp_path: Path) -> None:
@@ -272,10 +276,14 @@ def test_addresses_beyond_63_bits_match(tmp_path: Path) -> None:
 # --- sums ---
 
 
-def test_layers_add_up_and_scopes_too(tmp_path: Path) -> None:
-    names = ["net/layer_1/dense/Relu", "net/layer_2/dense/Relu", "net/out_3"]
+def of_ops(tmp_path: Path, *names: str) -> Memory:
+    """Each op allocates 100 bytes of one shape."""
     events = [alloc(n, 100, 100 + 100 * n, n + 1, tf_op=name, shape="[5]") for n, name in enumerate(names)]
-    memory = memory_of(tmp_path, line("t", *events))
+    return memory_of(tmp_path, line("t", *events))
+
+
+def test_layers_add_up_and_scopes_too(tmp_path: Path) -> None:
+    memory = of_ops(tmp_path, "net/layer_1/dense/Relu", "net/layer_2/dense/Relu", "net/out_3")
     by_op, by_scope = memory.op_columns(), memory.scope_columns()
     assert (by_op["op"], by_op["count"]) == (["net/layer_*/dense/Relu", "net/out_3"], [2, 1])
     assert by_op["total_bytes"] == [200, 100]
@@ -284,27 +292,14 @@ def test_layers_add_up_and_scopes_too(tmp_path: Path) -> None:
 
 
 def test_only_numbers_that_differ_become_stars(tmp_path: Path) -> None:
-    names = ["net_1/layer_1/Relu", "net_1/layer_2/Relu", "net_1/layer/Relu"]
-    events = [alloc(n, 100, 100 + 100 * n, n + 1, tf_op=name) for n, name in enumerate(names)]
-    by_op = memory_of(tmp_path, line("t", *events)).op_columns()
+    by_op = of_ops(tmp_path, "net_1/layer_1/Relu", "net_1/layer_2/Relu", "net_1/layer/Relu").op_columns()
     assert (by_op["op"], by_op["count"]) == (["net_1/layer_*/Relu", "net_1/layer/Relu"], [2, 1])
 
 
-@pytest.mark.parametrize(
-    ("number", "name"),
-    [
-        (0, ""),
-        (1, "float32"),
-        (3, "int32"),
-        (14, "bfloat16"),
-        (19, "float16"),
-        (101, "float32"),
-        (77, "type 77"),
-        (-5, "type -5"),
-    ],
-)
-def test_types(number: int, name: str) -> None:
-    assert type_name(number) == name
+def test_types() -> None:
+    names = {0: "", 1: "float32", 3: "int32", 14: "bfloat16", 19: "float16", 101: "float32", 77: "type 77"}
+    assert {number: type_name(number) for number in names} == names
+    assert type_name(-5) == "type -5"
 
 
 def test_rows_beyond_the_first_are_one_as_large_as_they_are_together(tmp_path: Path) -> None:
@@ -315,19 +310,15 @@ def test_rows_beyond_the_first_are_one_as_large_as_they_are_together(tmp_path: P
         *(alloc(n, 80, 420 + 80 * (n - 1), n, tf_op=f"op{n}", requested_bytes=70) for n in (2, 3, 4)),
     )
     short = shorten_alive(allocator.alive, 2)
-    assert short.columns(660) == {
-        "kind": ["before the capture", "other tensors", "tensor"],
-        "op": [None, None, "large"],
-        "scope": [None, None, None],
-        "shape": [None, None, None],
-        "data_type": [None, None, None],
-        "region": [None, None, None],
-        "count": [None, None, 1],
-        "each_bytes": [None, None, 120],
-        "requested_bytes": [None, None, 120],
-        "total_bytes": [300, 240, 120],
-        "peak_percent": pytest.approx([100 * size / 660 for size in (300, 240, 120)]),
-    }
+    of_one = ("op", "scope", "shape", "data_type", "region", "count", "each_bytes", "requested_bytes")
+    columns = short.columns(660)
+    assert rows_of(columns, "kind", *of_one) == [
+        ("before the capture", *[None] * 8),
+        ("other tensors", *[None] * 8),
+        ("tensor", "large", None, None, None, None, 1, 120, 120),
+    ]
+    assert columns["total_bytes"] == [300, 240, 120]
+    assert columns["peak_percent"] == pytest.approx([100 * size / 660 for size in (300, 240, 120)])
     assert replace(allocator, alive=short).rounding_bytes == allocator.rounding_bytes == 30
     assert shorten_alive(short, 3) is short
 
@@ -345,20 +336,16 @@ def test_allocators_have_addresses_of_their_own(tmp_path: Path) -> None:
     other = {"allocator_name": "GPU_1_bfc"}
     thread = line("t", alloc(1, 500, 500, 1), alloc(2, 100, 100, 1, **other), free(3, 100, 0, 1, **other))
     allocators = memory_of(tmp_path, thread).allocators
-    assert [(allocator.name, allocator.peak_bytes, allocator.before_bytes) for allocator in allocators] == [
-        ("GPU_0_bfc", 500, 0),
-        ("GPU_1_bfc", 100, 0),
-    ]
+    found = [(allocator.name, allocator.peak_bytes, allocator.before_bytes) for allocator in allocators]
+    assert found == [("GPU_0_bfc", 500, 0), ("GPU_1_bfc", 100, 0)]
 
 
 def test_an_allocator_may_have_a_number_instead_of_a_name(tmp_path: Path) -> None:
     numbered = event("MemoryAllocation", 1, 0, device_ordinal=3, bytes_allocated=10, allocation_bytes=10, addr=1)
     nameless = event("MemoryAllocation", 2, 0, bytes_allocated=5, allocation_bytes=5, addr=1)
     allocators = memory_of(tmp_path, line("t", numbered, nameless)).allocators
-    assert [(allocator.name, allocator.peak_bytes, allocator.capacity_bytes) for allocator in allocators] == [
-        ("3", 10, None),
-        ("unnamed", 5, None),
-    ]
+    found = [(allocator.name, allocator.peak_bytes, allocator.capacity_bytes) for allocator in allocators]
+    assert found == [("3", 10, None), ("unnamed", 5, None)]
 
 
 def test_memory_of_a_tpu_is_that_of_its_chips(tmp_path: Path) -> None:
@@ -391,36 +378,11 @@ def test_what_was_asked_for_stands_in_for_an_unknown_size(tmp_path: Path) -> Non
     assert allocator.alive.each_bytes.tolist() == [90, 10]
 
 
-@pytest.mark.parametrize(
-    ("name", "place"),
-    [
-        ("GPU_0_bfc", "device"),
-        ("gpu_async_0", "device"),
-        ("3", "device"),
-        ("gpu_host_bfc", "pinned host"),
-        ("xla_gpu_host_bfc", "pinned host"),
-        ("mklcpu", "host"),
-        ("cpu", "host"),
-        ("mine", "other"),
-    ],
-)
-def test_places(name: str, place: str) -> None:
-    assert place_of(name) == place
-
-
-def test_every_column_that_is_declared_is_there(tmp_path: Path) -> None:
-    """Where a cell is not unknown, it is of the type declared."""
-    tensor = {"tf_op": "a/MatMul", "shape": "[2]", "data_type": 1, "region_type": "output", "fragmentation": 0.5}
-    steps = (event("train", 100 * n, 100, step_num=n) for n in range(6))
-    thread = host(*steps, *(alloc(100 * n + 10, 10, 100 + 10 * n, n + 1, **tensor) for n in range(6)))
-    results = results_of(trace_of(tmp_path, thread), sections=["memory"])
-    for table in TABLES:
-        data = table.data(results)
-        assert data is not None
-        for column in table.columns:
-            values = [value for value in data[column.key] if value is not None]
-            assert values, column.key
-            assert all(type(value) is column.dtype for value in values), column.key
+def test_places() -> None:
+    places = dict.fromkeys(("GPU_0_bfc", "gpu_async_0", "3"), "device") | {"mine": "other"}
+    places |= dict.fromkeys(("gpu_host_bfc", "xla_gpu_host_bfc"), "pinned host")
+    places |= dict.fromkeys(("mklcpu", "cpu"), "host")
+    assert {name: place_of(name) for name in places} == places
 
 
 def test_averages_over_steps_are_marked() -> None:
