@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Event, event, host, line, plane, results_of, trace_of
+from builders import Event, event, host, line, marks, plane, results_of, rows_of, trace_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tfperf.sections.python import PYTHON_FUNCTIONS, PYTHON_PACKAGE_FUNCTIONS, PYTHON_PACKAGES
-from tfperf.sections.python.analysis import BetweenCalls, PythonTime, PythonTimes
+from tfperf.sections.python.analysis import (
+    OTHERS,
+    BetweenCalls,
+    Frame,
+    PythonStacks,
+    PythonTime,
+    PythonTimes,
+    StackSum,
+    shorten_stacks,
+)
 from tfperf.sections.python.section import NO_FRAMES, build
 from tfperf.trace.host_trace import HostTrace
 
+US = 1_000_000
 EXECUTE = "tensorflow.python._pywrap_tfe.TFE_Py_Execute"
 
 
@@ -114,9 +128,7 @@ def test_steps_that_do_not_count_are_left_out(tmp_path: Path) -> None:
 
 
 def test_hosts_are_added_up(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    one, two = job(tmp_path / "a"), trace_of(tmp_path / "b", host(event("$train.py:9 load", 0, 7), event("f", 0, 9)))
+    one, two = job(tmp_path), trace_of(tmp_path, host(event("$train.py:9 load", 0, 7), event("f", 0, 9)))
     times = results_of(one, two, sections=["python"])["python"]
     load = next(time for time in times.functions if time.function == "train.py:9 load")
     assert (load.calls, load.total_ps, load.step_total_ps) == (4, 97_000_000, 90_000_000)
@@ -126,11 +138,8 @@ def test_hosts_are_added_up(tmp_path: Path) -> None:
 def test_tensorflows_groups_have_no_time_without_a_category(tmp_path: Path) -> None:
     results = results_of(job(tmp_path), sections=["python"], attribution="tensorflow")
     assert results["python"].all_others_ps is None
-    assert [table.name for table in build(results).tables] == [
-        "python_functions",
-        "python_packages",
-        "python_package_functions",
-    ]
+    tables = [table.name for table in build(results).tables]
+    assert tables == ["python_functions", "python_packages", "python_package_functions"]
 
 
 def test_section(tmp_path: Path) -> None:
@@ -143,10 +152,10 @@ def test_section(tmp_path: Path) -> None:
     assert others.note == f"of it in these functions; most in {EXECUTE}, time.sleep, train.py:1 main"
     packages = PYTHON_PACKAGES.data(results)
     assert packages is not None
-    assert list(packages["package"]) == ["tensorflow", "python"]
-    assert list(packages["functions"]) == [2, 1]
-    assert list(packages["most_self"]) == [EXECUTE, "time.sleep"]
-    assert list(packages["self_percent"]) == pytest.approx([50, 20])
+    assert rows_of(packages, "package", "functions", "most_self", "self_percent") == [
+        ("tensorflow", 2, EXECUTE, pytest.approx(50)),
+        ("python", 1, "time.sleep", pytest.approx(20)),
+    ]
     own = PYTHON_FUNCTIONS.data(results)
     assert own is not None
     assert list(own["total_percent"]) == pytest.approx([100, 30, 10])
@@ -156,12 +165,8 @@ def test_section(tmp_path: Path) -> None:
 def test_without_steps_the_capture_is_shown(tmp_path: Path) -> None:
     results = results_of(trace_of(tmp_path, host(event("$train.py:9 load", 0, 7))), sections=["python"])
     own = build(results).tables[0]
-    assert [column.key for column in own.columns if column.level == "brief"] == [
-        "function",
-        "calls",
-        "self_ms",
-        "total_ms",
-    ]
+    brief = [column.key for column in own.columns if column.level == "brief"]
+    assert brief == ["function", "calls", "self_ms", "total_ms"]
     assert own.data["total_ms"] == [0.007]
     assert own.data["total_per_step_ms"] == [None]
     assert PYTHON_PACKAGES.data(results) is None
@@ -181,11 +186,9 @@ def between(
     tmp_path: Path, *frames: tuple[str, float, float], call: str = "EagerExecute", outside_us: int = 80
 ) -> BetweenCalls:
     """Return what is found of five steps with these frames: name, start and duration in the step."""
-    events: list[Event] = []
-    for begin in range(0, 500, 100):
-        events += [event("train", begin, 100, step_num=begin // 100), event(call, begin, 20)]
-        events += [event(name, begin + start, duration) for name, start, duration in frames]
-    found: BetweenCalls | None = results_of(trace_of(tmp_path, host(*events)))["python"].between
+    in_step = [(call, 0, 20), *frames]
+    events = [event(name, 100 * n + start, duration) for n in range(5) for name, start, duration in in_step]
+    found: BetweenCalls | None = results_of(trace_of(tmp_path, host(*marks(5), *events)))["python"].between
     assert found is not None
     assert found.total_ps == 5 * outside_us * 1_000_000
     return found
@@ -275,5 +278,84 @@ def test_waiting_for_a_run_of_jax_is_a_call_and_numpy_may_wait_too(tmp_path: Pat
 
 
 def test_without_frames_nothing_is_known(tmp_path: Path) -> None:
-    events = [event("EagerExecute", 0, 20), event("train", 0, 100, step_num=0)]
-    assert results_of(trace_of(tmp_path, host(*events)))["python"].between is None
+    trace = trace_of(tmp_path, host(*marks(1), event("EagerExecute", 0, 20)))
+    assert results_of(trace)["python"].between is None
+
+
+# --- stacks, with the sums of the table of functions ---
+
+
+MAIN, LOAD, WALK = (Frame(f"train.py:{number} {name}", "") for number, name in ((1, "main"), (9, "load"), (20, "walk")))
+
+
+def test_stacks_have_calls_and_own_time_in_the_capture_and_in_steps(tmp_path: Path) -> None:
+    """Steps of 100 us from 0 to 300; `load` runs in two of them, and once behind them, outside of `main`."""
+    frames = [
+        event("$train.py:1 main", 0, 300),
+        event("$train.py:9 load", 10, 30),
+        event("$train.py:9 load", 110, 20),
+        event("$train.py:20 walk", 200, 40),
+        event("$train.py:20 walk", 210, 10),
+        event("$train.py:9 load", 400, 5),
+    ]
+    trace = trace_of(tmp_path, host(*marks(3), *frames), links=True)
+    results = results_of(trace, sections=["python", "python_stacks"])
+    stacks: PythonStacks = results["python_stacks"]
+    assert stacks.step_count == 3
+    assert stacks.sums == {
+        (MAIN,): StackSum(1, 210 * US, 1, 210 * US),
+        (MAIN, LOAD): StackSum(2, 50 * US, 2, 50 * US),
+        (MAIN, WALK): StackSum(1, 30 * US, 1, 30 * US),
+        (MAIN, WALK, WALK): StackSum(1, 10 * US, 1, 10 * US),
+        (LOAD,): StackSum(1, 5 * US, 0, 0),
+    }
+    in_steps = {time.function: (time.step_calls, time.step_self_ps) for time in results["python"].functions}
+    assert in_steps == {
+        "train.py:1 main": (1, 210 * US),
+        "train.py:9 load": (2, 50 * US),
+        "train.py:20 walk": (2, 40 * US),
+    }
+
+
+def test_without_frames_there_are_no_stacks(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, host(event("m/a:Op", 0, 5)))
+    assert results_of(trace, sections=["python_stacks"])["python_stacks"] == PythonStacks(sums={}, step_count=0)
+
+
+def test_stacks_beyond_those_kept_are_one() -> None:
+    sums = {(MAIN,): StackSum(1, 5, 1, 4), (MAIN, LOAD): StackSum(2, 9, 1, 2), (MAIN, WALK): StackSum(3, 7, 0, 0)}
+    whole = PythonStacks(sums=sums, step_count=3)
+    assert shorten_stacks(whole, 3) is whole
+    short = shorten_stacks(whole, 1)
+    assert short.step_count == 3
+    assert short.sums == {(MAIN, LOAD): StackSum(2, 9, 1, 2), OTHERS: StackSum(4, 12, 1, 4)}
+
+
+def test_stacks_of_hosts_are_added_up(tmp_path: Path) -> None:
+    traces = [trace_of(tmp_path, host(event("$train.py:9 load", 0, time))) for time in (10, 7)]
+    sums = results_of(*traces, sections=["python_stacks"])["python_stacks"].sums
+    assert sums == {(LOAD,): StackSum(2, 17 * US, 0, 0)}
+
+
+FRAMES = st.lists(
+    st.builds(
+        event, st.sampled_from(("$a.py:1 f", "$a.py:2 g", "$time sleep")), st.integers(0, 100), st.integers(1, 60)
+    ),
+    min_size=1,
+    max_size=15,
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(FRAMES, min_size=1, max_size=2))
+def test_the_sums_of_stacks_are_those_of_functions(threads: list[list[Event]]) -> None:
+    lines = [line(f"thread {number}", *events) for number, events in enumerate(threads)]
+    with tempfile.TemporaryDirectory() as folder:
+        results = results_of(trace_of(Path(folder), plane("/host:CPU", *lines)), sections=["python", "python_stacks"])
+    self_ps, calls = Counter[str](), Counter[str]()
+    for stack, value in results["python_stacks"].sums.items():
+        self_ps[stack[-1].function] += value.self_ps
+        calls[stack[-1].function] += value.calls
+    table = results["python"].functions
+    assert self_ps == Counter({time.function: time.self_ps for time in table})
+    assert calls == Counter({time.function: time.calls for time in table})

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import event, host, line, logdir_of, plane, results_of, space, trace_of
+from builders import Plane, event, gpu, host, logdir_of, plane, results_of, rows_of, space, trace_of
 from click.testing import Result
 from synthetic_tpu import core_with_work
 
@@ -17,8 +17,8 @@ from tfperf.sections.roofline.section import build
 CORE = core_with_work()
 
 
-def section_of(tmp_path: Path, *planes: object) -> Section:
-    return build(results_of(trace_of(tmp_path, *planes), sections=["roofline"]))  # type: ignore[arg-type]
+def section_of(tmp_path: Path, *planes: Plane) -> Section:
+    return build(results_of(trace_of(tmp_path, *planes), sections=["roofline"]))
 
 
 def test_peaks_say_where_they_come_from(tmp_path: Path) -> None:
@@ -32,9 +32,7 @@ def test_peaks_say_where_they_come_from(tmp_path: Path) -> None:
     assert facts["bound_compute_percent"][0] == 100
     assert facts["busy_hardware_percent"][0] == 50
     (table,) = section.tables
-    assert table.data["precision"] == ["bf16"]
-    assert table.data["tflops_per_second"] == [98.5]
-    assert table.data["gb_per_second"] == [123]
+    assert rows_of(table.data, "precision", "tflops_per_second", "gb_per_second") == [("bf16", 98.5, 123)]
 
 
 def test_the_page_shows_work_under_the_roof_of_the_device(tmp_path: Path) -> None:
@@ -60,9 +58,7 @@ def test_without_peaks_the_section_asks_for_them(tmp_path: Path) -> None:
 
 
 def test_without_work_there_is_no_table(tmp_path: Path) -> None:
-    section = section_of(
-        tmp_path, host(event("train", 0, 5, step_num=1)), plane("/device:GPU:0", line("s", event("k", 0, 5)))
-    )
+    section = section_of(tmp_path, host(event("train", 0, 5, step_num=1)), gpu(event("k", 0, 5)))
     assert section.tables == ()
     assert section.notes[0].startswith("The work of ops is unknown")
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builders import Plane, host_of, trace_of
+from builders import Plane, host_of, read_back, trace_of
 from synthetic_gpu import synthetic_gpu
 
 from tfperf.analysis.registry import Host
 from tfperf.report.model import Blocks, StepPicture
 from tfperf.sections.timeline.lanes import Window
-from tfperf.trace.read import read_host
 from tfperf.trace.steps.steps import WhichStep
 
 US = 1_000
@@ -25,9 +24,7 @@ def pictures_of(tmp_path: Path, *planes: Plane, step: WhichStep | None = None) -
 
 def gpu_host(tmp_path: Path, *sections: str) -> Host:
     """The synthetic job on two GPUs (`synthetic_gpu.py`)."""
-    path = tmp_path / "gpu.xplane.pb"
-    path.write_bytes(synthetic_gpu())
-    return host_of(read_host(path), *(sections or ("timeline",)))
+    return host_of(read_back(tmp_path, synthetic_gpu()), *(sections or ("timeline",)))
 
 
 def gpu_window(host: Host, step: int) -> Window:

@@ -4,10 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from builders import event, host, host_of, iterator_call, line, logdir_of, plane, space, trace_of
+from builders import (
+    PS_PER_US,
+    Event,
+    event,
+    host,
+    host_of,
+    iterator_call,
+    line,
+    logdir_of,
+    marks,
+    plane,
+    read_back,
+    space,
+    trace_of,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -23,30 +38,23 @@ from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
 from tfperf.sections.timeline.analysis import (
     CATEGORIES_OF_CAUSE,
     DrawnSteps,
+    MemoryInUse,
     categories_ns,
     combine,
     longest_places,
     ribbons,
 )
-from tfperf.sections.timeline.lanes import PARTS, TITLES
+from tfperf.sections.timeline.lanes import PARTS, TITLES, Window
 from tfperf.trace.device.device_clock import DeviceClock
-from tfperf.trace.read import read_host
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 
+STEPS = marks(4, 1000)
 TIMES = (90, 100, 110, 300)
 """Durations of steps, in us."""
 
 
 def steps_of(times: tuple[int, ...] = TIMES) -> bytes:
-    starts = [sum(times[:n]) for n in range(len(times))]
-    return space(
-        host(
-            *(
-                event("train", start, time, step_num=n)
-                for n, (start, time) in enumerate(zip(starts, times, strict=True))
-            )
-        )
-    )
+    return space(host(*(event("train", sum(times[:n]), time, step_num=n) for n, time in enumerate(times))))
 
 
 def test_the_median_and_the_slowest_step_are_drawn(tmp_path: Path) -> None:
@@ -110,18 +118,15 @@ def test_of_several_hosts_the_late_one_comes_first(tmp_path: Path) -> None:
 def test_places_are_of_causes_and_categories_that_there_are(tmp_path: Path) -> None:
     assert CATEGORIES_OF_CAUSE.keys() <= CAUSE_MEANINGS.keys()
     assert {category for categories in CATEGORIES_OF_CAUSE.values() for category in categories} <= TITLES.keys()
-    steps = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
     waits = [event("IteratorGetNextOp::DoCompute", 1000 * n + 100, 400) for n in range(4)]
-    (picture,) = pictures_of(tmp_path, host(*steps, *waits), step=1)
+    (picture,) = pictures_of(tmp_path, host(*STEPS, *waits), step=1)
     assert picture.places["input_wait"] == (100_000, 500_000, 400_000)
     assert "output_copy" not in picture.places
 
 
 def test_chips_are_drawn_on_the_clock_of_the_host(tmp_path: Path) -> None:
     """By 82 ms, a chip whose clock loses 100 ppm is 8.2 us behind the host."""
-    path = tmp_path / "tpu.xplane.pb"
-    path.write_bytes(tpu_twin())
-    trace = read_host(path)
+    trace = read_back(tmp_path, tpu_twin())
     drifting = replace(trace, device_clocks={trace.devices[0]: DeviceClock(agrees_ps=0, drift=1e-4)})
     ends = []
     for each in (trace, drifting):
@@ -176,9 +181,7 @@ def test_a_step_on_two_devices(tmp_path: Path) -> None:
 
 
 def test_each_core_of_a_tpu_has_a_ribbon_and_the_table_their_average(tmp_path: Path) -> None:
-    path = tmp_path / "tpu.xplane.pb"
-    path.write_bytes(synthetic_tpu())
-    analyzed = host_of(read_host(path), "steps")
+    analyzed = host_of(read_back(tmp_path, synthetic_tpu()), "steps")
     both = ribbons(analyzed, 1)
     assert [ribbon.title for ribbon in both] == ["Step of TPU:0 by category", "Step of TPU:1 by category"]
     table = analyzed["steps"].time_ps
@@ -189,9 +192,8 @@ def test_each_core_of_a_tpu_has_a_ribbon_and_the_table_their_average(tmp_path: P
 
 def test_very_many_stretches_are_few_and_add_up_to_the_same(tmp_path: Path) -> None:
     """A step of 20,000 ops: with a gap after each there are 40,000 stretches."""
-    steps = [event("train", 100_000 * n, 100_000, step_num=n) for n in range(3)]
     ops = [event("a:MatMul", 100_000 + 5 * n, 2 + n % 3) for n in range(20_000)]
-    analyzed = host_of(trace_of(tmp_path, host(*steps, *ops)), "steps")
+    analyzed = host_of(trace_of(tmp_path, host(*marks(3, 100_000), *ops)), "steps")
     (ribbon,) = ribbons(analyzed, 1)
     assert len(ribbon.category) <= 3 * 1_000
     totals = totals_ns(ribbon)
@@ -200,11 +202,9 @@ def test_very_many_stretches_are_few_and_add_up_to_the_same(tmp_path: Path) -> N
 
 
 def test_a_place_is_the_longest_stretch_of_a_category(tmp_path: Path) -> None:
-    steps = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
-    ops = [event("a:MatMul", 1000 * n + 100, 200) for n in range(4)] + [
-        event("b:MatMul", 1000 * n + 500, 300) for n in range(4)
-    ]
-    analyzed = host_of(trace_of(tmp_path, host(*steps, *ops)), "steps")
+    both = (("a:MatMul", 100, 200), ("b:MatMul", 500, 300))
+    ops = [event(name, 1000 * n + start, us) for n in range(4) for name, start, us in both]
+    analyzed = host_of(trace_of(tmp_path, host(*STEPS, *ops)), "steps")
     (ribbon,) = ribbons(analyzed, 0)
     assert longest_places(ribbon, {"host_ops": ("host_compute",), "output_copy": ("output",)}) == {
         "host_ops": (500 * US, 800 * US, 500 * US)
@@ -216,8 +216,7 @@ def test_a_place_is_the_longest_stretch_of_a_category(tmp_path: Path) -> None:
 def test_ribbons_of_random_traces_equal_the_table(
     tmp_path_factory: pytest.TempPathFactory, busy: list[tuple[str, int, int]]
 ) -> None:
-    steps = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
-    planes = host(*steps, *(event(name, start, duration) for name, start, duration in busy))
+    planes = host(*STEPS, *(event(name, start, duration) for name, start, duration in busy))
     check_against_table(host_of(trace_of(tmp_path_factory.mktemp("ribbon"), planes), "steps"))
 
 
@@ -226,9 +225,6 @@ def test_titles_are_those_of_the_table_and_of_the_parts_of_input() -> None:
 
 
 # --- links between blocks ---
-
-
-STEPS = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
 
 
 def linked(picture: StepPicture) -> list[tuple[str, str, str]]:
@@ -297,3 +293,35 @@ def test_nothing_is_linked_where_nothing_tells(tmp_path: Path) -> None:
     (picture,) = pictures_of(tmp_path, plane("/host:CPU", line("python", *STEPS)), step=2)
     assert linked(picture) == []
     assert picture.links.omitted == 0
+
+
+# --- memory in use during a step ---
+
+
+def noted(at: float, allocator: str, used: int, **stats: Any) -> Event:
+    return event("MemoryAllocation", at, 0, allocator_name=allocator, bytes_allocated=used, **stats)
+
+
+def test_what_is_in_use_when_the_step_starts_counts(tmp_path: Path) -> None:
+    notes = (
+        noted(10, "cpu", 100),
+        noted(150, "cpu", 300, bytes_reserved=50),
+        noted(250, "cpu", 7),
+        noted(160, "gpu", 900),
+    )
+    memory = MemoryInUse(trace_of(tmp_path, host(*notes)))
+    gpu, cpu = memory.curves(Window(100 * PS_PER_US, 200 * PS_PER_US))
+    assert (cpu.title, cpu.times_ns.tolist(), cpu.used_bytes.tolist()) == ("cpu", [0, 50_000], [100, 350])
+    assert (gpu.title, gpu.times_ns.tolist(), gpu.used_bytes.tolist()) == ("gpu", [60_000], [900])
+
+
+def test_peaks_of_very_many_notes_stay(tmp_path: Path) -> None:
+    notes = [noted(n, "cpu", 9_999 if n == 777 else 10) for n in range(2_000)]
+    (curve,) = MemoryInUse(trace_of(tmp_path, host(*notes))).curves(Window(0, 2_000 * PS_PER_US))
+    assert len(curve.times_ns) == 400
+    assert int(curve.used_bytes.max()) == 9_999
+
+
+def test_without_notes_there_is_no_curve(tmp_path: Path) -> None:
+    memory = MemoryInUse(trace_of(tmp_path, host(event("x", 0, 10), noted(500, "cpu", -3), noted(900, "cpu", 5))))
+    assert memory.curves(Window(0, 100 * PS_PER_US)) == ()

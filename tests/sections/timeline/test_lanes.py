@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from builders import event, host, host_of, iterator_call, line, plane, trace_of
+from builders import event, host, host_of, iterator_call, line, marks, plane, trace_of
 from hypothesis import given
 from hypothesis import strategies as st
 from sections.timeline.pictures import US, blocks_of_lane, gpu_host, gpu_window, pictures_of
@@ -14,7 +14,7 @@ from tfperf.base.arrays import Int64s
 from tfperf.report.model import BlockName, Blocks
 from tfperf.sections.timeline.lanes import MOST_BLOCKS, MOST_LANES, BlockTexts, DrawnEvents, idle_gaps, levels_of
 
-STEPS = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
+STEPS = marks(4, 1000)
 
 
 def test_nested_events_are_below_each_other_and_cut_at_the_step(tmp_path: Path) -> None:
@@ -76,10 +76,9 @@ def test_what_lies_too_deep_is_counted(tmp_path: Path) -> None:
 
 
 def test_roles_of_threads(tmp_path: Path) -> None:
-    steps = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
     calls = [event("EagerExecute: __inference_f_1", 1000 * n + 10, 900) for n in range(4)]
     threads = (
-        line("main", *steps, *calls, id=1),
+        line("main", *STEPS, *calls, id=1),
         line("tf_data_private_threadpool/7", iterator_call("Root::Map", 2100, 500, 1), id=2),
         line("tf_data_iterator_get_next/8", event("unknown", 2100, 500), id=3),
         line("tf_Compute/9", event("a:MatMul", 2100, 500), id=4),
@@ -131,13 +130,8 @@ def test_they_are_the_first_lane_of_a_device(tmp_path: Path) -> None:
 
 
 def test_kinds_and_ops_of_host_events(tmp_path: Path) -> None:
-    names = [
-        "model/dense/MatMul:MatMul",
-        "Iterator::Map",
-        "$train.py:1 f",
-        "IteratorGetNextOp::DoCompute",
-        "FunctionRun",
-    ]
+    others = "Iterator::Map", "$train.py:1 f", "IteratorGetNextOp::DoCompute", "FunctionRun"
+    names = ["model/dense/MatMul:MatMul", *others]
     trace = trace_of(tmp_path, host(*(event(name, 100 * n, 10) for n, name in enumerate(names))))
     texts = BlockTexts(host_of(trace, "steps"))
     name, note = texts.of(np.arange(5))
@@ -182,14 +176,8 @@ def events(*rows: tuple[int, int, int, int]) -> DrawnEvents:
     ordered = sorted(rows, key=lambda each: (each[0], each[1], -each[2]))
     row, start, end, name = (np.array(column, np.int64) for column in zip(*ordered, strict=True))
     numbers = np.arange(len(ordered), dtype=np.int32)
-    return DrawnEvents(
-        row=row.astype(np.int32),
-        start_ns=start,
-        end_ns=end,
-        name=name.astype(np.int32),
-        self_ns=end - start,
-        note=numbers,
-    )
+    row_32, name_32 = row.astype(np.int32), name.astype(np.int32)
+    return DrawnEvents(row=row_32, start_ns=start, end_ns=end, name=name_32, self_ns=end - start, note=numbers)
 
 
 def of(level: Blocks) -> list[tuple[int, ...]]:

@@ -8,18 +8,17 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from builders import Event, event, host, host_of, known, line, plane, programs, ref, results_of, trace_of, u64
+from builders import Event, event, gpu, host, known, line, plane, programs, ref, result_of, trace_of, u64
 from hlo_builders import F32, computation, instruction, program, shape
 from msgspec.structs import replace
-from places import SHARED
+from places import TRACES
 
 from tfperf.analysis.load import load
 from tfperf.formats.wire.event_columns import unsigned
-from tfperf.sections.xla.analysis import Xla, combine, shorten
+from tfperf.sections.xla.analysis import Xla, combine, compile_times, shorten
 from tfperf.trace.device.device_peaks import DevicePeaks
 
-REFERENCE = SHARED / "traces" / "xla_reference"
-OFFLOAD = REFERENCE.parent / "tpu_v6e"
+REFERENCE, OFFLOAD = TRACES / "xla_reference", TRACES / "tpu_v6e"
 US = 1_000_000
 VECTOR = shape(F32, 8)
 LOOP = program(
@@ -37,23 +36,20 @@ def test_on_a_host_what_runs_other_instructions_is_omitted(tmp_path: Path) -> No
     events = [on_host("w", 100 * run, 50) for run in range(2)]
     events += [on_host("add", 100 * run + 10 * turn, 5) for run in range(2) for turn in range(3)]
     events += [on_host("c", 100 * run + 60, 10) for run in range(2)]
-    xla = host_of(trace_of(tmp_path, host(*events), programs(id_7=LOOP)), "xla")["xla"]
+    xla = result_of(tmp_path, "xla", host(*events), programs(id_7=LOOP))
     assert [(op.op, op.runs, op.time_ps) for op in xla.ops] == [("add", 6, 30 * US), ("c", 2, 20 * US)]
     assert [(module.runs, module.is_estimated) for module in xla.modules] == [(2, False)]
     assert (xla.place, xla.whole_ps) == ("cpu", 50 * US)
 
 
-def gpu_trace(tmp_path: Path, name: str, *starts: float, **stats: str) -> Xla:
+def of_gpu(tmp_path: Path, *starts: float, **stats: int) -> Xla:
     kernels = [event("k", at, 5, hlo_op=ref("a"), hlo_module=ref("m"), program_id=7) for at in starts]
-    folder = tmp_path / name
-    folder.mkdir()
-    gpu = plane("/device:GPU:0", line("s", *kernels, event("MemcpyD2H", 90, 5)), stats={"clock_rate": 1, **stats})
-    xla: Xla = host_of(trace_of(folder, gpu), "xla")["xla"]
+    xla: Xla = result_of(tmp_path, "xla", gpu(*kernels, event("MemcpyD2H", 90, 5), **{"clock_rate": 1, **stats}))
     return xla
 
 
 def test_shares_are_of_all_that_devices_did(tmp_path: Path) -> None:
-    xla = gpu_trace(tmp_path, "one", 0, 10)
+    xla = of_gpu(tmp_path, 0, 10)
     assert xla.whole_ps == 15 * US
     assert xla.table["percent"].tolist() == [pytest.approx(200 / 3)]
 
@@ -62,11 +58,11 @@ def test_ops_of_equal_time_have_an_order_even_if_the_program_of_one_is_unknown(t
     ops = line("XLA Ops", event("known", 0, 5), event("unknown", 10, 5))
     texts = {"known": ("%a = f32[] add()", "a"), "unknown": ("%a = f32[8] add()", "a")}
     core = plane("/device:TPU:0", ops, texts=texts, name_stats={"known": {"program_id": 7}})
-    assert [op.program_id for op in host_of(trace_of(tmp_path, core), "xla")["xla"].ops] == [None, 7]
+    assert [op.program_id for op in result_of(tmp_path, "xla", core).ops] == [None, 7]
 
 
 def test_hosts_add_up(tmp_path: Path) -> None:
-    one, other = gpu_trace(tmp_path, "one", 0, 10), gpu_trace(tmp_path, "other", 0)
+    one, other = of_gpu(tmp_path, 0, 10), of_gpu(tmp_path, 0)
     both = combine([one, Xla(), other])
     assert [(op.runs, op.events, op.time_ps, op.devices, op.is_estimated) for op in both.ops] == [
         (3, 3, 15 * US, 2, True)
@@ -78,26 +74,26 @@ def test_hosts_add_up(tmp_path: Path) -> None:
 
 def test_devices_of_two_kinds_have_no_common_peaks(tmp_path: Path) -> None:
     known = {"compute_cap_major": 7, "compute_cap_minor": 5, "core_count": 40, "clock_rate": 1590000}
-    one = gpu_trace(tmp_path, "one", 0, **known)  # type: ignore[arg-type]
+    one = of_gpu(tmp_path, 0, **known)
     assert one.peaks.teraflops
     assert combine([one, one]).peaks == one.peaks
-    assert combine([one, gpu_trace(tmp_path, "other", 0)]).peaks == DevicePeaks()
+    assert combine([one, of_gpu(tmp_path, 0)]).peaks == DevicePeaks()
 
 
 def test_a_compile_time_is_that_of_the_only_program_of_its_name(tmp_path: Path) -> None:
     compiled = event("CpuCompiler::RunBackend", 200, 30, name=ref("jit_step"))
-    results = results_of(trace_of(tmp_path, host(on_host("c", 0, 9), compiled), programs(id_7=LOOP)), sections=["xla"])
-    assert [module.compile_ps for module in results["xla"].modules] == [30 * US]
+    xla = result_of(tmp_path, "xla", host(on_host("c", 0, 9), compiled), programs(id_7=LOOP))
+    assert [module.compile_ps for module in xla.modules] == [30 * US]
     other = event("c", 20, 9, hlo_op=ref("c"), program_id=8)
     made = host(on_host("c", 0, 9), other, compiled)
-    xla = host_of(trace_of(tmp_path, made, programs(id_7=LOOP, id_8=LOOP)), "xla")["xla"]
+    xla = result_of(tmp_path, "xla", made, programs(id_7=LOOP, id_8=LOOP))
     assert [module.compile_ps for module in xla.modules] == [None, None]
 
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the references are not here")
 @pytest.mark.parametrize("name", ["jax08_gemm", "jax_conv_minimal_08"])
 def test_executions_and_times_are_those_of_the_references(name: str) -> None:
-    xla = load(REFERENCE.parent / "jax_mi300x" / name, sections=["xla"])["xla"]
+    xla = load(TRACES / "jax_mi300x" / name, sections=["xla"])["xla"]
     ours = {(op.module, op.program_id, op.op): op for op in xla.ops}
     with (REFERENCE / "cost" / f"gpu_ops.{name}.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -124,7 +120,7 @@ def test_spans_on_a_host_are_those_of_the_references(name: str, op: str, least_m
 
 def test_instructions_beyond_the_first_are_one_of_which_nothing_else_is_known(tmp_path: Path) -> None:
     events = [on_host("add", 0, 35), on_host("c", 40, 20), on_host("d", 70, 10)]
-    xla = host_of(trace_of(tmp_path, host(*events), programs(id_7=LOOP)), "xla")["xla"]
+    xla = result_of(tmp_path, "xla", host(*events), programs(id_7=LOOP))
     short = shorten(xla, 1)
     assert [(op.op, op.runs, op.time_ps, op.work) for op in short.ops] == [
         ("add", 1, 35 * US, None),
@@ -137,14 +133,12 @@ def test_instructions_beyond_the_first_are_one_of_which_nothing_else_is_known(tm
 
 def test_programs_beyond_the_first_are_one_that_is_lost_if_one_of_them_is(tmp_path: Path) -> None:
     kernels = [event("k", 10 * n, 5, hlo_op=ref("a"), hlo_module=ref(f"m{n}"), program_id=n) for n in range(3)]
-    xla = host_of(trace_of(tmp_path, plane("/device:GPU:0", line("s", *kernels))), "xla")["xla"]
+    xla = result_of(tmp_path, "xla", gpu(*kernels))
     assert [module.module for module in shorten(xla, 1).modules] == ["(other programs)", "m0"]
     assert [module.module for module in shorten(xla, 1).lost] == ["(other programs)", "m0"]
     held = replace(xla, modules=tuple(replace(module, instructions=4) for module in xla.modules))
-    assert [(module.module, module.instructions) for module in shorten(held, 1).modules] == [
-        ("(other programs)", 8),
-        ("m0", 4),
-    ]
+    counts = [(module.module, module.instructions) for module in shorten(held, 1).modules]
+    assert counts == [("(other programs)", 8), ("m0", 4)]
 
 
 def test_a_tpu_program_of_which_no_op_takes_time_ran_too(tmp_path: Path) -> None:
@@ -156,7 +150,7 @@ def test_a_tpu_program_of_which_no_op_takes_time_ran_too(tmp_path: Path) -> None
         line("XLA Ops", event("%copy.1 = f32[8] copy(f32[8] %p)", 0, 15)),
         name_stats={"%copy.1 = f32[8] copy(f32[8] %p)": {"program_id": u64(large), "hlo_category": "copy"}},
     )
-    xla = host_of(trace_of(tmp_path, core), "xla")["xla"]
+    xla = result_of(tmp_path, "xla", core)
     assert [(module.module, module.runs, module.is_estimated, module.time_ps) for module in xla.modules] == [
         ("jit_f", 1, False, 15 * US),
         ("jit_g", 2, False, 3 * US),
@@ -186,3 +180,42 @@ def test_programs_of_the_real_tpu_profile_are_those_of_the_reference() -> None:
         assert means[name] == pytest.approx(mean, rel=1e-5), name
     assert {op.runs for op in xla.ops if op.module == "jit_f"} == {expected["ops_count"]}
     assert xla.device_count == expected["device"]["cores_in_file"]
+
+
+# --- compilations ---
+
+
+def test_a_compilation_is_all_that_is_done_for_a_program(tmp_path: Path) -> None:
+    thread = host(
+        event("PjRtCpuClient::Compile", 0, 50),
+        event("CpuCompiler::RunBackend", 10, 30, name=ref("jit_f")),
+        event("GpuCompiler::RunBackend", 60, 5, name=ref("jit_g")),
+        event("PjRtCpuClient::Compile", 70, 20),
+        event("CpuCompiler::RunBackend", 71, 3, name=ref("jit_f")),
+        event("Other::RunBackend", 95, 3, name=ref("jit_h")),
+    )
+    assert compile_times(trace_of(tmp_path, thread)) == {"jit_f": 70 * US, "jit_g": 5 * US}
+
+
+def test_a_capture_without_compilations_has_none(tmp_path: Path) -> None:
+    assert compile_times(trace_of(tmp_path, host(event("PjRtCpuClient::Compile", 0, 50)))) == {}
+
+
+def test_on_a_tpu_the_call_around_a_compilation_says_of_what_it_is(tmp_path: Path) -> None:
+    """A function is traced inside the call of another one, and compiled by itself."""
+    thread = host(
+        event("PjitFunction(_psum)", 0, 100),
+        event("PjitFunction(add)", 5, 20),
+        event("backend_compile", 6, 10),
+        event("backend_compile", 30, 60),
+        event("TfrtTpuCompiler::Compile", 31, 50),
+        event("PjitFunction(<lambda>)", 200, 20),
+        event("backend_compile", 201, 9),
+        event("backend_compile", 300, 9),
+    )
+    core = plane("/device:TPU:0", line("XLA Ops", event("add", 400, 5)))
+    assert compile_times(trace_of(tmp_path, thread, core)) == {
+        "jit_add": 10 * US,
+        "jit__psum": 60 * US,
+        "jit__lambda_": 9 * US,
+    }
