@@ -132,11 +132,11 @@ def trace_of(tmp_path: Path, *planes: Plane, links: bool = False, instants: bool
     return read_back(tmp_path, space(*planes), links=links, instants=instants)
 
 
-def read_back(tmp_path: Path, data: bytes, *, links: bool = False, instants: bool = False) -> HostTrace:
-    """Write a serialized XSpace to a file and read it."""
+def read_back(tmp_path: Path, data: bytes, *, links: bool = False, **options: Any) -> HostTrace:
+    """Write a serialized XSpace to a file and read it, with options of `read_host`."""
     path = tmp_path / "made.xplane.pb"
     path.write_bytes(data)
-    return read_host(path, stats=DEFAULT | LINKS if links else None, instants=instants)
+    return read_host(path, **{"stats": DEFAULT | LINKS} if links else {}, **options)
 
 
 _Known = TypeVar("_Known")

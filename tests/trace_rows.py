@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
+import numpy as np
 from builders import Event, event
 
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.read import read_host
 
 US = 1_000_000
 
@@ -38,10 +38,15 @@ def texts(trace: HostTrace, stat_name: str) -> dict[int, str]:
     return {row: stat.text(position) for position, row in enumerate(stat.event.tolist())}
 
 
-def read_bytes(tmp_path: Path, data: bytes, stats: frozenset[str] | None = None) -> HostTrace:
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(data)
-    return read_host(path, stats=stats)
+def plain(value: Any) -> Any:
+    """A value as lists, which can be compared: arrays, structs and dictionaries among them."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    if hasattr(value, "__struct_fields__"):
+        return [(name, plain(getattr(value, name))) for name in value.__struct_fields__]
+    if isinstance(value, dict):
+        return [(key, plain(item)) for key, item in value.items()]
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def memory(start_us: float, *, allocates: bool = True, **stats: object) -> Event:

@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from builders import event, host, space
 from sections.hosts_of_job import job
+from trace_rows import plain
 
 import tfperf
 from tfperf.analysis.load import with_short_tables
@@ -94,17 +94,6 @@ def test_long_tables_end_and_say_so() -> None:
 # --- results of many hosts, combined a few at a time, here or on workers: the same as all at once ---
 
 IN_TREE = [name for name in OURS if find_section(name).combines_in_tree]
-
-
-def plain(value: Any) -> Any:
-    """A value of lists and tuples, which can be compared."""
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if hasattr(value, "__struct_fields__"):
-        return [(name, plain(getattr(value, name))) for name in value.__struct_fields__]
-    if isinstance(value, dict):
-        return [(key, plain(item)) for key, item in value.items()]
-    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 @pytest.mark.parametrize("section", IN_TREE)

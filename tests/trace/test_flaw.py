@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from builders import Line, event, line, plane, ref, space
+from builders import event, host, line, plane, read_back, ref, space, trace_of
 from places import ROOT
 
 from tfperf.formats.wire import schema
 from tfperf.trace.flaw import EVERYTHING, TOUCHES, Flaw, Oddities, Part
-from tfperf.trace.read import read_host
 
 
 def test_a_flaw_touches_what_rests_on_the_same_part() -> None:
@@ -49,9 +48,7 @@ def oddities(tmp_path: Path, name: str, change: Callable[[Any], object]) -> Oddi
     events = [event("work", 10 * number, 5, step_num=number, graph_type=ref("training")) for number in range(2)]
     made = schema.message_class("XSpace").FromString(space(plane(name, line("python", *events, event("rest", 30, 5)))))
     change(made.planes[0])
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(made.SerializeToString())
-    return read_host(path).oddities
+    return read_back(tmp_path, made.SerializeToString()).oddities
 
 
 def exchange(table: Any, one: bytes, other: bytes) -> None:
@@ -96,9 +93,7 @@ def test_stats_of_names_and_of_the_plane_count(tmp_path: Path) -> None:
     made = plane(
         "/host:CPU", line("python", event("work", 0, 5)), stats={"id": 1}, name_stats={"work": {"tracing_count": 1}}
     )
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(space(made))
-    assert read_host(path).oddities == Oddities()
+    assert trace_of(tmp_path, made).oddities == Oddities()
 
 
 def test_stats_whose_ids_are_not_read(tmp_path: Path) -> None:
@@ -118,11 +113,11 @@ def test_counts_of_planes_add_up() -> None:
     assert both == Oddities(11, 22, 33, ("step_num",), 55, 44, ("id", "shape"))
 
 
-def pool(numbers: list[int], begun: int) -> Line:
-    """Return tasks that are given to a pool of threads, with these numbers, and begun ones."""
+def pool_oddities(tmp_path: Path, numbers: Sequence[int], begun: int) -> Oddities:
+    """Return what is odd about tasks that are given to a pool of threads, with these numbers, and begun ones."""
     given = [event("ThreadpoolListener::Record", 10 * place, 0, _p=number) for place, number in enumerate(numbers)]
     starts = [event("ThreadpoolListener::StartRegion", 10 * place + 5, 0, _c=1) for place in range(begun)]
-    return line("pool", *given, *starts)
+    return trace_of(tmp_path, host(*given, *starts)).oddities
 
 
 @pytest.mark.parametrize(
@@ -139,24 +134,18 @@ def pool(numbers: list[int], begun: int) -> Line:
 )
 def test_tasks_whose_numbers_are_missing(tmp_path: Path, lost: range, count: int, missing: int) -> None:
     numbers = [1 + number for number in range(count) if number not in lost]
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(space(plane("/host:CPU", pool(numbers, len(numbers)))))
-    odd = read_host(path).oddities
+    odd = pool_oddities(tmp_path, numbers, len(numbers))
     assert (odd.tasks, odd.lost_tasks, odd.begun_tasks) == (len(numbers), missing, len(numbers))
     expected = () if missing <= 2 else ("doubtful",) if missing == 10 else ("unsound",)
     assert tuple(flaw.level for flaw in odd.flaws(9) if flaw.code == "lost_tasks") == expected
 
 
 def test_tasks_that_never_begin(tmp_path: Path) -> None:
-    path = tmp_path / "made.xplane.pb"
     for begun, expected in ((100, []), (84, []), (83, ["unrun_tasks"])):
-        path.write_bytes(space(plane("/host:CPU", pool(list(range(1, 101)), begun))))
-        assert [flaw.code for flaw in read_host(path).oddities.flaws(9)] == expected
-    (flaw,) = read_host(path).oddities.flaws(9)
-    assert flaw.text.startswith("17 of 100 thread pool tasks never start")
+        found = [*pool_oddities(tmp_path, range(1, 101), begun).flaws(9)]
+        assert [flaw.code for flaw in found] == expected
+    assert found[0].text.startswith("17 of 100 thread pool tasks never start")
 
 
 def test_numbers_that_are_no_row(tmp_path: Path) -> None:
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(space(plane("/host:CPU", pool([7919 * number for number in range(1, 100)], 99))))
-    assert read_host(path).oddities.lost_tasks == 0
+    assert pool_oddities(tmp_path, range(7919, 100 * 7919, 7919), 99).lost_tasks == 0

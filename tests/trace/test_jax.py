@@ -5,7 +5,7 @@ from pathlib import Path
 
 import hlo_builders
 import pytest
-from builders import Event, event, line, plane, trace_of
+from builders import Event, event, known, line, plane, trace_of
 from jax_builders import FORWARD, GRADIENT, OTHER, Instructions, call, jax_trace, program, programs, run
 from msgspec.structs import replace
 from places import SHARED
@@ -28,8 +28,7 @@ def classes(calls: JaxCalls) -> list[str]:
 def test_a_call_is_counted_once_though_it_is_noted_twice(tmp_path: Path) -> None:
     inner = call("add", 12, 3)
     trace = jax_trace(tmp_path, {}, [*call("step", 0, 5), *call("step", 10, 8, *inner), *call("add", 20, 2)], [])
-    calls = find_jax_calls(trace)
-    assert calls is not None
+    calls = known(find_jax_calls(trace))
     assert [calls.names[name] for name in calls.name.tolist()] == ["step", "step", "add"]
     assert (calls.start / US).tolist() == [0, 10, 20]
     assert classes(calls) == ["unknown"] * 3
@@ -65,9 +64,7 @@ def test_a_trace_without_calls_has_none_and_decodes_no_program(tmp_path: Path) -
     ],
 )
 def test_the_class_of_a_program(instructions: tuple[tuple[str, str], ...], expected: str) -> None:
-    parsed = read_names(program("jit_f", *instructions))
-    assert parsed is not None
-    assert program_class(parsed) == expected
+    assert program_class(known(read_names(program("jit_f", *instructions)))) == expected
 
 
 @pytest.mark.parametrize(
@@ -84,8 +81,7 @@ def test_runs_belong_to_calls_in_order_and_those_called_before_the_capture_to_no
         [*call("step", 10, 2), *call("step", 20, 2), *call("step", 90, 2)],
         [*run(-5, 7, 4, 10), *run(-6, 7, 14, 16), *run(-7, 7, 30, 20)],
     )
-    calls = find_jax_calls(trace)
-    assert calls is not None
+    calls = known(find_jax_calls(trace))
     assert len(find_runs(trace).start) == 3
     assert [(start, end) for start, end in zip(calls.work.start.tolist(), calls.work.end.tolist(), strict=True)] == [
         (14 * US, 30 * US),
@@ -98,8 +94,7 @@ def test_a_run_on_several_devices_may_begin_with_an_event_that_only_waits(tmp_pa
     waits = event("ThunkExecutor::Execute (wait for completion)", 11, 2, run_id=4)
     trace = jax_trace(tmp_path, {7: ("jit_f", (GRADIENT,))}, call("f", 10, 20), [waits, *run(4, 7, 14, 6)])
     assert find_runs(trace).program.tolist() == [7]
-    calls = find_jax_calls(trace)
-    assert calls is not None
+    calls = known(find_jax_calls(trace))
     assert (calls.work.start[0] / US, calls.work.end[0] / US) == (11, 20)
 
 
@@ -112,8 +107,7 @@ def test_on_a_tpu_the_work_is_that_of_the_runs_on_all_chips(tmp_path: Path) -> N
     ]
     python = [*call("f", 12, 5), *call("f", 42, 5)]
     trace = trace_of(tmp_path, *chips, plane("/host:CPU", line("python", *python)), programs({1: ("jit_f", (OTHER,))}))
-    calls = find_jax_calls(trace)
-    assert calls is not None
+    calls = known(find_jax_calls(trace))
     assert (calls.work.start / US).tolist() == [20, 50]
     assert (calls.work.end / US).tolist() == [30, 61]
     assert (calls.work.each_ps / US).tolist() == [10, 10]
@@ -124,8 +118,7 @@ def test_on_a_tpu_the_work_is_that_of_the_runs_on_all_chips(tmp_path: Path) -> N
 def test_a_call_on_a_tpu_compiles_until_xla_is_done(tmp_path: Path) -> None:
     python = line("python", *call("f", 10, 90, event("backend_compile", 15, 20)), *call("f", 110, 5))
     made = plane("/device:TPU:0", line("XLA Modules", event("jit_f(1)", 95, 10)))
-    calls = find_jax_calls(trace_of(tmp_path, made, plane("/host:CPU", python), programs({})))
-    assert calls is not None
+    calls = known(find_jax_calls(trace_of(tmp_path, made, plane("/host:CPU", python), programs({}))))
     assert (calls.compile_ps / US).tolist() == [25, 0]
 
 
@@ -136,8 +129,7 @@ def test_functions_of_one_name_are_told_apart_by_the_program_that_ran(tmp_path: 
         [*call("loss", 0, 2), *call("loss", 20, 2)],
         [*run(1, 1, 3, 10), *run(2, 2, 23, 10)],
     )
-    calls = find_jax_calls(trace)
-    assert calls is not None
+    calls = known(find_jax_calls(trace))
     assert classes(calls) == ["gradient", "forward"]
     assert len(set(calls.token.tolist())) == 2
 
@@ -152,8 +144,7 @@ def test_functions_of_one_name_are_told_apart_by_the_program_that_ran(tmp_path: 
     ],
 )
 def test_a_program_of_one_op(tmp_path: Path, instructions: tuple[tuple[str, str], ...], expected: bool) -> None:
-    calls = find_jax_calls(jax_trace(tmp_path, {1: ("jit_f", instructions)}, call("f", 0, 5), []))
-    assert calls is not None
+    calls = known(find_jax_calls(jax_trace(tmp_path, {1: ("jit_f", instructions)}, call("f", 0, 5), [])))
     assert calls.is_op.tolist() == [expected]
 
 
@@ -169,8 +160,7 @@ def test_on_a_gpu_the_work_is_what_was_launched_during_the_call_on_any_thread(tm
         plane("/device:GPU:0", line("Stream #1(Kernel)", *kernels)),
         plane("/host:CPU", python, line("Host Threads/9", *launches, id=9)),
     )
-    calls = find_jax_calls(trace)
-    assert calls is not None
+    calls = known(find_jax_calls(trace))
     assert (calls.work.start // US).tolist() == [8, 30]
     assert (calls.work.end // US).tolist() == [17, 34]
     assert calls.work.program.tolist() == [6, 6]
@@ -179,8 +169,7 @@ def test_on_a_gpu_the_work_is_what_was_launched_during_the_call_on_any_thread(tm
 def test_a_call_that_compiles_says_so(tmp_path: Path) -> None:
     compiling = event("backend_compile_and_load", 21, 5)
     trace = jax_trace(tmp_path, {}, [*call("step", 0, 10), *call("step", 20, 10, compiling)], [])
-    calls = find_jax_calls(trace)
-    assert calls is not None
+    calls = known(find_jax_calls(trace))
     assert calls.compiles.tolist() == [False, True]
 
 
@@ -200,23 +189,19 @@ def looped(folder: Path, *times: int, op: str = "dot_general") -> HostTrace:
     return jax_trace(folder, {3: ("jit_scan_steps", made)}, python, worker)
 
 
-def notes(trace: HostTrace) -> tuple[str, ...]:
-    calls = find_jax_calls(trace)
-    assert calls is not None
-    return loop_notes(trace, calls)
-
-
-def test_a_loop_is_counted_by_its_ops(tmp_path: Path) -> None:
-    assert notes(looped(tmp_path, 4, 4)) == ("Each call of scan_steps runs its loop 4 times.",)
-
-
-def test_one_run_may_be_cut_off(tmp_path: Path) -> None:
-    assert notes(looped(tmp_path, 2, 4, 4, 4)) == ("Each call of scan_steps runs its loop 4 times.",)
-
-
-def test_nothing_is_said_where_runs_differ_or_of_loops_that_make_random_numbers(tmp_path: Path) -> None:
-    assert notes(looped(tmp_path, 4, 3)) == ()
-    assert notes(looped(tmp_path, 4, 4, op="threefry2x32")) == ()
+@pytest.mark.parametrize(
+    ("runs", "op", "is_said"),
+    [
+        ((4, 4), "dot_general", True),
+        ((2, 4, 4, 4), "dot_general", True),  # the capture cuts one off
+        ((4, 3), "dot_general", False),
+        ((4, 4), "threefry2x32", False),  # it makes random numbers
+    ],
+)
+def test_a_loop_is_counted_by_its_ops(runs: tuple[int, ...], op: str, is_said: bool, tmp_path: Path) -> None:
+    trace = looped(tmp_path, *runs, op=op)
+    said = ("Each call of scan_steps runs its loop 4 times.",) if is_said else ()
+    assert loop_notes(trace, known(find_jax_calls(trace))) == said
 
 
 # --- sequences of calls: which of them make a step? Gradients are G, forward programs F, all others small letters ---
@@ -270,14 +255,14 @@ def test_a_scalar_that_is_computed_now_and_then_is_a_report_and_no_update(
     """Four calls that compute gradients, then one of another function, four times."""
     root = hlo_builders.instruction(1, "add", "add", hlo_builders.shape(hlo_builders.F32, *dims))
     other = hlo_builders.program(hlo_builders.computation("main", root))
-    known = {"jit_G(1)": {"program_id": 1, "Hlo Proto": program("jit_G", GRADIENT)}}
-    known["jit_step(2)"] = {"program_id": 2, "Hlo Proto": other}
+    both = {"jit_G(1)": {"program_id": 1, "Hlo Proto": program("jit_G", GRADIENT)}}
+    both["jit_step(2)"] = {"program_id": 2, "Hlo Proto": other}
     python, worker = [], []
     for at, letter in enumerate("GGGGs" * 4):
         python += call("G" if letter == "G" else "step", 10 * at, 5)
         worker += run(at, 1 if letter == "G" else 2, 10 * at + 1, 3)
     host = plane("/host:CPU", line("python", *python, id=1), line("worker", *worker, id=2))
-    steps = find_steps(trace_of(tmp_path, plane("/host:metadata", name_stats=known), host))
+    steps = find_steps(trace_of(tmp_path, plane("/host:metadata", name_stats=both), host))
     assert steps.kinds == ("train",) * count
 
 
@@ -317,9 +302,6 @@ def test_a_step_is_not_only_the_dispatch(tmp_path: Path) -> None:
     steps = find_steps(jax_trace(tmp_path, {1: ("jit_G", (GRADIENT,))}, *asynchronous()))
     assert (steps.duration_ps / US).tolist() == [100.0] * 6
     assert "device times, because calls return before the device work is done" in steps.explanation
-
-
-def test_nor_is_a_marked_one(tmp_path: Path) -> None:
     marks = [event("train", 10 * i - 1, 7, step_num=40 + i) for i in range(6)]
     steps = find_steps(jax_trace(tmp_path, {1: ("jit_G", (GRADIENT,))}, *asynchronous(*marks)))
     assert steps.source == "markers"

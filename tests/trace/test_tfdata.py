@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Line, event, host, line, plane, trace_of, u64
+from builders import Event, Line, event, host, known, line, plane, trace_of, u64
 from builders import iterator_call as call
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,9 +23,7 @@ US = 1_000_000
 
 
 def pipelines_of(tmp_path: Path, *lines: Line) -> Pipelines:
-    pipelines = find_pipelines(trace_of(tmp_path, plane("/host:CPU", *lines)))
-    assert pipelines is not None
-    return pipelines
+    return known(find_pipelines(trace_of(tmp_path, plane("/host:CPU", *lines))))
 
 
 def tree(pipelines: Pipelines, number: int = 0) -> list[str]:
@@ -346,8 +344,7 @@ PLACES = {CALL: "call", THREAD: "thread", FUNCTION: "function"}
 def stretches(tmp_path: Path, *lines: Line) -> list[tuple[str, str, float, float]]:
     """(stage, place, start us, end us) of each stretch, in the order of time."""
     trace = trace_of(tmp_path, plane("/host:CPU", *lines))
-    recorded = find_pipelines(trace)
-    assert recorded is not None
+    recorded = known(find_pipelines(trace))
     work = stage_work(trace, recorded)
     assert work.stage.tolist() == sorted(work.stage.tolist())
     names = [*(stage.name for stage in recorded.stages), "?"]
@@ -405,8 +402,7 @@ def test_a_call_that_takes_what_threads_made_is_waiting(tmp_path: Path) -> None:
     asking = line("python", call("Root", 0, 9, 1), call("Root::ParallelMapV2", 0, 9, 2, 1))
     runner = line("runner", event("ParallelMapProduce", 0, 30), call("Root::ParallelMapV2::Range", 5, 10, 3, 2))
     trace = trace_of(tmp_path, plane("/host:CPU", asking, runner))
-    recorded = find_pipelines(trace)
-    assert recorded is not None
+    recorded = known(find_pipelines(trace))
     work = stage_work(trace, recorded)
     at_work = work.without_waiting(asynchronous_stages(recorded))
     places = {(recorded.stages[stage].name, PLACES[place]) for stage, place in zip(work.stage, work.place, strict=True)}

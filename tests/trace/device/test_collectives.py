@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from builders import Event, Plane, event, host, line, plane, programs, trace_of
+from builders import Event, Plane, event, host, known, line, plane, programs, trace_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,9 +24,7 @@ REDUCE = "CollectiveReduceV2:CollectiveReduceV2"
 
 
 def found_in(trace: HostTrace) -> Collectives:
-    found = find_collectives(trace, find_steps(trace))
-    assert found is not None
-    return found
+    return known(find_collectives(trace, find_steps(trace)))
 
 
 def keys(found: Collectives) -> list[tuple[str, int, int]]:

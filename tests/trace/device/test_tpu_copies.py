@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import event, host, line, plane, trace_of
+from builders import event, host, known, line, plane, read_back, trace_of
 from synthetic_tpu import ARRAY_BYTES, F_COPIES, F_OPS, Offload, offload_tpu
 
 from tfperf.trace.device.tpu_copies import (
@@ -21,7 +21,6 @@ from tfperf.trace.device.tpu_copies import (
     transfers_to_devices,
 )
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.read import read_host
 
 MS = 10**9
 US = 10**6
@@ -68,9 +67,7 @@ HBM, HOST, VMEM = "f32[8,128]{1,0:T(8,128)}", "f32[8,128]{1,0:T(8,128)S(5)}", "f
     ],
 )
 def test_an_instruction_says_what_it_begins_or_awaits(text: str, expected: tuple[str, ...]) -> None:
-    found = async_op(text)
-    assert found is not None
-    assert found[:4] == expected
+    assert known(async_op(text))[:4] == expected
 
 
 @pytest.mark.parametrize(
@@ -93,9 +90,7 @@ def test_shapes_have_bytes(shape: str, size: int | None) -> None:
 
 
 def offload(folder: Path) -> HostTrace:
-    path = folder / "tpu.xplane.pb"
-    path.write_bytes(offload_tpu(Offload(own_clock="none", steps_line=True)))
-    return read_host(path, instants=True)
+    return read_back(folder, offload_tpu(Offload(own_clock="none", steps_line=True)), instants=True)
 
 
 def test_copies_are_found_in_the_ops_of_each_core(tmp_path: Path) -> None:

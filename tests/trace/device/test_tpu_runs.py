@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import Event, Plane, event, line, plane, trace_of, u64
+from builders import Event, Plane, event, known, line, plane, read_back, trace_of, u64
 from jax_builders import GRADIENT, call, programs
 from places import SHARED
 from protobytes import field, message
@@ -32,12 +32,6 @@ from tfperf.trace.read import read_host
 
 US = 1_000_000
 REAL = SHARED / "traces" / "tpu_v6e"
-
-
-def read(tmp_path: Path, data: bytes) -> HostTrace:
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(data)
-    return read_host(path)
 
 
 def calls_of(trace: HostTrace, runs: TpuRuns) -> list[str | None]:
@@ -113,7 +107,7 @@ def test_a_flow_of_several_producers_leads_nowhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize("flows", [True, False], ids=["flows", "order"])
 def test_runs_of_an_odd_profile(tmp_path: Path, *, flows: bool, waits: bool) -> None:
     """Its runs have shifted ids; without flows, nothing leads from the thread that enqueues to the call."""
-    trace = read(tmp_path, offload_tpu(Offload(flows=flows, waits=waits)))
+    trace = read_back(tmp_path, offload_tpu(Offload(flows=flows, waits=waits)))
     runs = find_runs(trace)
     names = [module_name(runs.names[name]) for name in runs.name.tolist()]
     assert names == ["jit_broadcast_in_dim", "jit__psum", *["jit_f"] * 5, "jit__psum", *["jit_f"] * 5]
@@ -127,7 +121,7 @@ def test_runs_of_an_odd_profile(tmp_path: Path, *, flows: bool, waits: bool) -> 
 
 
 def test_runs_of_the_twin_are_linked_by_their_ids(tmp_path: Path) -> None:
-    trace = read(tmp_path, tpu_twin())
+    trace = read_back(tmp_path, tpu_twin())
     runs = find_runs(trace)
     assert [at.split(" at ")[0] for at in calls_of(trace, runs) if at] == ["PjitFunction(matmul_optimized)"] * 3
     assert runs.program.view("uint64").tolist() == [PROGRAM_ID] * 3
@@ -231,27 +225,18 @@ def test_a_thread_that_two_libraries_record(
 
 # --- which chips of a TPU a trace has, and on which its main program runs ---
 
-ON_HOST = SHARED / "traces" / "tpu_v6e" / "offload" / "tpu.xplane.pb"
-
-
-def chips_of(tmp_path: Path, made: Offload) -> TpuChips | None:
-    path = tmp_path / "tpu.xplane.pb"
-    path.write_bytes(offload_tpu(made))
-    return find_chips(read_host(path))
-
 
 @pytest.mark.parametrize("large_ids", [True, False])
 def test_chips_of_the_main_program_that_are_on_another_host(large_ids: bool, tmp_path: Path) -> None:
-    chips = chips_of(tmp_path, Offload(large_ids=large_ids))
+    chips = known(find_chips(read_back(tmp_path, offload_tpu(Offload(large_ids=large_ids)))))
     assert chips == TpuChips(2, (2, 3), True, "jit_f", (0, 1, 2, 3))
     assert (chips.missing, chips.noun) == (2, "chip")
     assert chips.sentence.startswith("the profile has only 2 of the 4 chips of jit_f; the others (0 to 1) are on ")
 
 
 def test_hosts_that_have_all_chips_together(tmp_path: Path) -> None:
-    second = chips_of(tmp_path, Offload())
-    whole = join_chips([TpuChips(2, (0, 1), True, "jit_f", (0, 1, 2, 3)), second, None])
-    assert whole is not None
+    second = find_chips(read_back(tmp_path, offload_tpu()))
+    whole = known(join_chips([TpuChips(2, (0, 1), True, "jit_f", (0, 1, 2, 3)), second, None]))
     assert (whole.recorded, whole.numbers, whole.missing, whole.sentence) == (4, (0, 1, 2, 3), 0, "")
     assert join_chips([None]) is None
 
@@ -284,8 +269,3 @@ def test_without_a_tpu_there_are_no_chips(tmp_path: Path) -> None:
 def test_numbers_in_words() -> None:
     assert ranges_of([0, 1, 2, 5, 7, 8]) == "0 to 2, 5, 7 to 8"
     assert ranges_of([]) == ""
-
-
-@pytest.mark.skipif(not ON_HOST.exists(), reason="the real profile is not here")
-def test_four_of_eight_chips_of_a_real_profile() -> None:
-    assert find_chips(read_host(ON_HOST)) == TpuChips(4, (4, 5, 6, 7), True, "jit_f", tuple(range(8)))

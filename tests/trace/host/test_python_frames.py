@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import PS_PER_US, Event, event, host, line, plane, trace_of
+from builders import PS_PER_US, Event, event, host, known, line, plane, trace_of
 
 from tfperf.base.arrays import Intervals
 from tfperf.trace.host.python_activity import CpuTimes
@@ -27,9 +27,7 @@ from tfperf.trace.host.python_frames import (
 
 def frames_of(folder: Path, *threads: list[Event]) -> PythonFrames:
     lines = [line(f"thread {number}", *events) for number, events in enumerate(threads)]
-    frames = python_frames(trace_of(folder, plane("/host:CPU", *lines)))
-    assert frames is not None
-    return frames
+    return known(python_frames(trace_of(folder, plane("/host:CPU", *lines))))
 
 
 def test_events_of_tensorflow_are_between_frames_and_do_not_count(tmp_path: Path) -> None:

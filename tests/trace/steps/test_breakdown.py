@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import STEPS_LINE, Plane, event, host, host_of, line, logdir_of, plane, results_of, space, trace_of
+from builders import STEPS_LINE, Event, Plane, event, host, host_of, line, logdir_of, plane, results_of, space, trace_of
 
 import tfperf
 from tfperf.sections.steps import build
@@ -101,10 +101,8 @@ def test_gpu_step_as_tensorflow_reported(tmp_path: Path) -> None:
 
 
 def test_an_empty_device_plane_is_a_device_for_tensorflow_only(tmp_path: Path) -> None:
-    cpu = host(
-        event("train", 0, 100, step_num=0, step_name="train 0", group_id=0), event("MatMul:MatMul", 10, 50, group_id=0)
-    )
-    gpu = plane("/device:GPU:0")
+    mark = event("train", 0, 100, step_num=0, step_name="train 0", group_id=0)
+    cpu, gpu = host(mark, event("MatMul:MatMul", 10, 50, group_id=0)), plane("/device:GPU:0")
     assert len(as_tensorflow(tmp_path, cpu, gpu).steps) == 0
     breakdown = corrected(tmp_path, cpu, gpu)
     assert times(breakdown) == {"host_compute": 50, "all_others": 50}
@@ -142,10 +140,8 @@ def test_roots_below_a_root_lead_no_step(tmp_path: Path) -> None:
     """A nested marker belongs to the outer step; a root of a higher level leads before it."""
     nested = host(event("train", 0, 100, step_num=0, _r=1), event("inner", 10, 50, step_num=9, _r=1))
     assert as_tensorflow(tmp_path, nested).steps.names == ("train 0",)
-    work = host(
-        event("outer", 0, 100, step_num=0, _r=1), event("inner", 10, 50, step_num=9, _r=2), event("A:A", 20, 10)
-    )
-    assert as_tensorflow(tmp_path, work).steps.names == ("inner 9",)
+    marks = event("outer", 0, 100, step_num=0, _r=1), event("inner", 10, 50, step_num=9, _r=2)
+    assert as_tensorflow(tmp_path, host(*marks, event("A:A", 20, 10))).steps.names == ("inner 9",)
 
 
 def test_function_runs_alone_are_no_steps_for_tensorflow(tmp_path: Path) -> None:
@@ -157,10 +153,9 @@ def test_function_runs_alone_are_no_steps_for_tensorflow(tmp_path: Path) -> None
 
 def test_first_and_last_of_more_than_five_are_left_out_as_today(tmp_path: Path) -> None:
     """The current converter does so for files without stored groups."""
-    events = [
-        e for n in range(7) for e in (event("train", 100 * n, 90, step_num=n, _r=1), event("A:A", 100 * n + 10, 50))
-    ]
-    breakdown = as_tensorflow(tmp_path, host(*events))
+    marks = (event("train", 100 * n, 90, step_num=n, _r=1) for n in range(7))
+    ops = (event("A:A", 100 * n + 10, 50) for n in range(7))
+    breakdown = as_tensorflow(tmp_path, host(*marks, *ops))
     assert breakdown.averaged.tolist() == [False, *[True] * 5, False]
     assert breakdown.steps.headline.tolist() == breakdown.averaged.tolist()
 
@@ -185,22 +180,15 @@ def test_tpu_steps_are_averaged_over_cores(tmp_path: Path) -> None:
     assert breakdown.unknown == {"compilation", "kernel_launch", "host_compute"}
 
 
-def test_a_tpu_tells_its_steps_even_where_the_host_marks_them(tmp_path: Path) -> None:
-    marked = host(event("train", 0, 100, step_num=0), event("train", 100, 100, step_num=1))
-    breakdown = corrected(tmp_path, marked, tpu(0, ("convolution", 0, 40)))
-    assert breakdown.steps.source == "device steps"
-    assert times(breakdown)["device_compute"] == 40
-
-
-def test_a_tpu_has_one_attribution_and_says_so(tmp_path: Path) -> None:
-    breakdown = as_tensorflow(tmp_path, tpu(0, ("convolution", 0, 40)))
+def test_a_tpu_tells_its_steps_and_has_one_attribution(tmp_path: Path) -> None:
+    """Even where the host marks steps; idle time of the TPU while the host fetches is input."""
+    core = tpu(0, ("convolution", 0, 40))
+    breakdown = as_tensorflow(tmp_path, core)
     assert times(breakdown) == {"device_compute": 40, "all_others": 60}
     assert "both attributions" in breakdown.steps.notes[-1]
-
-
-def test_tpu_idle_time_while_the_host_fetches_is_input(tmp_path: Path) -> None:
-    waiting = host(event("IteratorGetNextOp::DoCompute", 30, 50))
-    breakdown = corrected(tmp_path, waiting, tpu(0, ("convolution", 0, 40)))
+    marked = [event("train", 0, 100, step_num=0), event("train", 100, 100, step_num=1)]
+    breakdown = corrected(tmp_path, host(*marked, event("IteratorGetNextOp::DoCompute", 30, 50)), core)
+    assert breakdown.steps.source == "device steps"
     assert times(breakdown) == {"input": 40, "input_wait": 40, "device_compute": 40, "all_others": 20}
 
 
@@ -211,15 +199,22 @@ def test_input_of_a_tpu_is_visible_by_an_infeed_of_any_core_or_a_fetch(tmp_path:
     assert corrected(tmp_path, host(event("IteratorGetNextOp::DoCompute", 30, 50)), other).input_visible
 
 
-def test_memory_events_frames_and_wrappers_are_no_work(tmp_path: Path) -> None:
-    names = ["EagerExecute", "FunctionRun", "$train.py:12 step", "ThreadpoolListener::Region"]
-    made = host(event("train", 0, 100, step_num=0), *(event(name, 10, 50 - i) for i, name in enumerate(names)))
-    assert times(corrected(tmp_path, made)) == {"all_others": 100}
+WRAPPERS = ["EagerExecute", "FunctionRun", "$train.py:12 step", "ThreadpoolListener::Region"]
 
 
-def test_tracing_a_function_is_compilation(tmp_path: Path) -> None:
-    made = host(event("train", 0, 100, step_num=0), event("tf.function-graph_building", 10, 60), event("A:A", 80, 10))
-    assert times(corrected(tmp_path, made)) == {"compilation": 60, "host_compute": 10, "all_others": 30}
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [
+        ([event(name, 10, 50 - i) for i, name in enumerate(WRAPPERS)], {"all_others": 100}),
+        (
+            [event("tf.function-graph_building", 10, 60), event("A:A", 80, 10)],
+            {"compilation": 60, "host_compute": 10, "all_others": 30},
+        ),
+    ],
+    ids=["frames and wrappers are no work", "tracing a function is compilation"],
+)
+def test_what_host_events_are(tmp_path: Path, inside: list[Event], expected: dict[str, float]) -> None:
+    assert times(corrected(tmp_path, host(event("train", 0, 100, step_num=0), *inside))) == expected
 
 
 def test_input_that_is_not_in_the_trace_is_unknown(tmp_path: Path) -> None:
@@ -294,22 +289,15 @@ def test_shares_are_of_the_steps_that_count() -> None:
     steps = four_steps()
     assert (steps.count, steps.total_ps) == (3, 90)
     assert (steps.sum(np.array([9, 1, 2, 6])), steps.percent(np.array([9, 1, 2, 6]))) == (9, 10.0)
-
-
-def test_there_is_no_share_of_no_step() -> None:
     nothing = CountedSteps(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_))
     assert (nothing.count, nothing.percent(np.zeros(0, np.int64))) == (0, None)
-
-
-def test_steps_of_hosts_are_joined() -> None:
     both = CountedSteps.joined([four_steps(), four_steps()])
     assert (both.count, both.total_ps) == (6, 180)
 
 
 def test_other_steps_count_afterwards(tmp_path: Path) -> None:
     """Steps 2 and 3 of four, of 100 us each."""
-    marks = (event("train", 100 * number, 100, step_num=number) for number in range(4))
-    breakdown = host_of(trace_of(tmp_path, host(*marks)), "steps")["steps"]
+    breakdown = host_of(trace_of(tmp_path, host(*MARKS)), "steps")["steps"]
     steps = CountedSteps.of(breakdown.steps)
     assert steps.counted.tolist() == [True] * 4
     after = breakdown.only(np.array([2, 3]))

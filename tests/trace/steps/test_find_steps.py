@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from builders import Event, Plane, event, host, line, plane, ref, trace_of
 from msgspec.structs import replace
 
 from tfperf.trace.steps.find_steps import find_steps
-from tfperf.trace.steps.steps import END_ESTIMATED, PARTIAL, RETRACE, SLOW_FIRST, Pause, Steps, no_steps, plain_steps
+from tfperf.trace.steps.steps import END_ESTIMATED, PARTIAL, RETRACE, SLOW_FIRST, Pause, Steps, plain_steps
 
 US = 1_000_000
 
@@ -54,19 +55,14 @@ def test_one_step_is_said_in_the_singular(tmp_path: Path, events: list[Event], s
     assert find_steps(trace_of(tmp_path, host(*events))).explanation == said
 
 
-def test_a_marker_without_root_flag_counts(tmp_path: Path) -> None:
+def test_a_marker_inside_another_is_no_step_and_none_needs_the_root_flag(tmp_path: Path) -> None:
     """The Keras 3 callback marks steps as `Profiled batch`, without `_r`."""
-    marks = [event("Profiled batch", 100 * n, 90, step_num=n) for n in range(3)]
-    assert len(find_steps(trace_of(tmp_path, host(*marks)))) == 3
-
-
-def test_a_marker_inside_another_is_no_step(tmp_path: Path) -> None:
     events = [
         e
         for n in range(3)
-        for e in (event("outer", 100 * n, 90, step_num=n), event("inner", 100 * n + 5, 9, step_num=n))
+        for e in (event("Profiled batch", 100 * n, 90, step_num=n), event("inner", 100 * n + 5, 9, step_num=n))
     ]
-    assert find_steps(trace_of(tmp_path, host(*events))).names == ("outer 0", "outer 1", "outer 2")
+    assert find_steps(trace_of(tmp_path, host(*events))).names == tuple(f"Profiled batch {n}" for n in range(3))
 
 
 def test_calls_outside_the_markers_are_partial_steps(tmp_path: Path) -> None:
@@ -109,17 +105,12 @@ def test_one_call_that_loops_over_the_data_has_a_step_per_fetch(tmp_path: Path) 
 def test_replicas_fetch_from_pipelines_of_their_own(tmp_path: Path) -> None:
     """Two fetches per call with different iterator ids are two replicas, not two batches; ids go to 2^64-1."""
 
-    def replica(number: int, ident: int) -> list[Event]:
+    def replica(ident: int) -> list[Event]:
         return [
             e for n in range(4) for e in (fetch(100 * n + 10, 30), event("Iterator::Root", 100 * n + 11, 28, id=ident))
         ]
 
-    made = plane(
-        "/host:CPU",
-        line("python", *(call("f", 100 * n, 90) for n in range(4))),
-        line("a", *replica(0, 2**64 - 1)),
-        line("b", *replica(1, 2**64 - 2)),
-    )
+    made = threads([call("f", 100 * n, 90) for n in range(4)], replica(2**64 - 1), replica(2**64 - 2))
     assert find_steps(trace_of(tmp_path, made)).batches.tolist() == [1, 1, 1, 1]
 
 
@@ -144,19 +135,19 @@ def test_nested_calls_are_not_counted_twice(tmp_path: Path) -> None:
     assert len(find_steps(trace_of(tmp_path, host(*events)))) == 4
 
 
-def test_several_fetches_in_a_marked_step_are_its_batches(tmp_path: Path) -> None:
-    """`steps_per_execution` with a callback that marks executions; one fetch lies on the other side of a border."""
-    marks = [event("train", 100 * n, 90, step_num=n) for n in range(4)]
-    fetches = [fetch(100 * n + 20 * k + 1, 5) for n in range(4) for k in range(3)]
-    steps = find_steps(trace_of(tmp_path, host(*sorted([*marks, *fetches[:-1]], key=lambda e: e.start_us))))
-    assert steps.batches.tolist() == [3, 3, 3, 2]
-
-
-def test_a_fetch_too_much_at_a_border_is_no_batch_of_its_own(tmp_path: Path) -> None:
-    marks = [event("train", 100 * n, 90, step_num=n) for n in range(5)]
-    fetches = [fetch(at, 5) for at in (1, 95, 201, 301, 401)]
-    steps = find_steps(trace_of(tmp_path, host(*sorted([*marks, *fetches], key=lambda e: e.start_us))))
-    assert steps.batches.tolist() == [1, 1, 1, 1, 1]
+@pytest.mark.parametrize(
+    ("fetched", "batches"),
+    [
+        # `steps_per_execution` with a callback that marks executions; one fetch lies on the other side of a border.
+        pytest.param([100 * n + 20 * k + 1 for n in range(4) for k in range(3)][:-1], [3, 3, 3, 2], id="several"),
+        pytest.param([1, 95, 201, 301, 401], [1, 1, 1, 1, 1], id="one too much at a border"),
+    ],
+)
+def test_fetches_in_a_marked_step_are_its_batches(tmp_path: Path, fetched: list[float], batches: list[int]) -> None:
+    marks = [event("train", 100 * n, 90, step_num=n) for n in range(len(batches))]
+    events = [*marks, *(fetch(at, 5) for at in fetched)]
+    steps = find_steps(trace_of(tmp_path, host(*sorted(events, key=lambda each: each.start_us))))
+    assert steps.batches.tolist() == batches
 
 
 def test_micro_batches_belong_to_the_step_that_applies_them(tmp_path: Path) -> None:
@@ -170,15 +161,20 @@ def test_micro_batches_belong_to_the_step_that_applies_them(tmp_path: Path) -> N
     assert steps.batches.tolist() == [4, 4, 4, 4]
 
 
-def test_without_fetches_calls_are_steps_but_input_is_not_visible(tmp_path: Path) -> None:
-    steps = find_steps(trace_of(tmp_path, host(*(call("one_step_on_data", 100 * n, 60) for n in range(5)))))
-    assert (len(steps), steps.confidence) == (5, "medium")
-    assert "without visible tf.data fetches" in steps.explanation
-
-
-def test_an_eager_loop_has_a_step_per_fetch(tmp_path: Path) -> None:
-    steps = find_steps(trace_of(tmp_path, host(*(fetch(100 * n, 30) for n in range(5)))))
-    assert (len(steps), steps.source, steps.confidence) == (5, "tf.data fetches", "medium")
+@pytest.mark.parametrize(
+    ("step", "source", "said"),
+    [
+        (lambda at: call("one_step_on_data", at, 60), "tf.function calls", "without visible tf.data fetches"),
+        (lambda at: fetch(at, 30), "tf.data fetches", "fetch"),
+    ],
+    ids=["calls without fetches", "an eager loop"],
+)
+def test_calls_or_fetches_alone_are_steps(
+    tmp_path: Path, step: Callable[[float], Event], source: str, said: str
+) -> None:
+    steps = find_steps(trace_of(tmp_path, host(*(step(100 * n) for n in range(5)))))
+    assert (len(steps), steps.source, steps.confidence) == (5, source, "medium")
+    assert said in steps.explanation
 
 
 def test_function_runs_of_tf_data_are_no_steps(tmp_path: Path) -> None:
@@ -207,11 +203,9 @@ def test_a_retraced_step_is_shown_and_left_out(tmp_path: Path) -> None:
 
 
 def test_a_slow_first_step_is_shown_and_left_out(tmp_path: Path) -> None:
-    marks = [
-        event("train", 0, 500, step_num=0),
-        *(event("train", 500 + 100 * n, 100, step_num=n + 1) for n in range(4)),
-    ]
-    assert find_steps(trace_of(tmp_path, host(*marks))).flags[0] == SLOW_FIRST
+    later = (event("train", 500 + 100 * n, 100, step_num=n + 1) for n in range(4))
+    steps = find_steps(trace_of(tmp_path, host(event("train", 0, 500, step_num=0), *later)))
+    assert (steps.flags[0], steps.averaged.tolist()) == (SLOW_FIRST, [False, True, True, True, True])
 
 
 def test_flags_do_not_empty_the_average(tmp_path: Path) -> None:
@@ -235,13 +229,10 @@ def test_training_and_evaluation_are_told_apart_by_gradient_ops(tmp_path: Path) 
     """Keras 3 calls both `multi_step_on_iterator`; only the concrete function and its ops differ."""
     calls, ops = [], []
     for n in range(10):
-        train = n % 5 < 3
-        calls += [
-            call("multi_step_on_iterator", 100 * n, 80),
-            event(f"EagerLocalExecute: __inference_f_{11 if train else 22}", 100 * n + 5, 70),
-            fetch(100 * n + 10, 5),
-        ]
-        ops.append(event("gradient_tape/d/MatMul:MatMul" if train else "d/MatMul:MatMul", 100 * n + 30, 20))
+        function, op = (11, GRADIENT) if n % 5 < 3 else (22, FORWARD)
+        calls += [call("multi_step_on_iterator", 100 * n, 80), fetch(100 * n + 10, 5)]
+        calls.insert(-1, event(f"EagerLocalExecute: __inference_f_{function}", 100 * n + 5, 70))
+        ops.append(event(op, 100 * n + 30, 20))
     steps = find_steps(trace_of(tmp_path, plane("/host:CPU", line("python", *calls), line("tf_Compute", *ops))))
     assert steps.kinds == ("train", "train", "train", "eval", "eval") * 2
     assert steps.headline_kind == "train"
@@ -257,22 +248,26 @@ def test_a_name_given_by_the_user_overrides_the_rules(tmp_path: Path) -> None:
     assert find_steps(trace, "no such name").source == "none"
 
 
-def test_stored_groups_with_a_step_name_are_steps(tmp_path: Path) -> None:
-    events = [event("EagerKernelExecute", 100 * n, 60, group_id=n, step_name=f"train {n + 3}") for n in range(3)]
-    steps = find_steps(trace_of(tmp_path, host(*events)))
-    assert (steps.source, steps.names) == ("stored groups", ("train 3", "train 4", "train 5"))
-
-
-def test_a_tpu_tells_its_steps(tmp_path: Path) -> None:
-    made = plane("/device:TPU:0", line("Steps", *(event(str(n + 4), 100 * n, 95) for n in range(3)), id=1))
-    steps = find_steps(trace_of(tmp_path, made))
-    assert (steps.source, steps.numbers.tolist()) == ("device steps", [4, 5, 6])
-
-
-def test_repeated_modules_of_a_device_are_the_last_resort(tmp_path: Path) -> None:
-    made = plane("/device:GPU:0", line("XLA Modules", *(event("jit_step", 100 * n, 80) for n in range(4)), id=1))
-    steps = find_steps(trace_of(tmp_path, made))
-    assert (len(steps), steps.source, steps.confidence) == (4, "device modules", "low")
+@pytest.mark.parametrize(
+    ("name", "made", "source", "numbers"),
+    [
+        (
+            "/host:CPU",
+            [event("EagerKernelExecute", 100 * n, 60, group_id=n, step_name=f"train {n}") for n in range(4, 7)],
+            ("stored groups", "high"),
+            [4, 5, 6],
+        ),
+        ("/device:TPU:0", [event(str(n + 4), 100 * n, 95) for n in range(3)], ("device steps", "high"), [4, 5, 6]),
+        ("/device:GPU:0", [event("jit_step", 100 * n, 80) for n in range(4)], ("device modules", "low"), [0, 1, 2, 3]),
+    ],
+    ids=["stored groups with a step name", "steps of a TPU", "modules of a GPU, the last resort"],
+)
+def test_what_the_profiler_or_a_device_tells(
+    tmp_path: Path, name: str, made: list[Event], source: tuple[str, str], numbers: list[int]
+) -> None:
+    lines = {"/device:TPU:0": "Steps", "/device:GPU:0": "XLA Modules"}
+    steps = find_steps(trace_of(tmp_path, plane(name, line(lines.get(name, "python"), *made, id=1))))
+    assert ((steps.source, steps.confidence), steps.numbers.tolist()) == (source, numbers)
 
 
 def test_device_work_of_the_last_step_counts(tmp_path: Path) -> None:
@@ -286,9 +281,8 @@ def test_device_work_of_the_last_step_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("events", [(), (event("something", 0, 5),)])
 def test_no_steps_is_an_answer_with_a_reason(tmp_path: Path, events: tuple[Event, ...]) -> None:
     steps = find_steps(trace_of(tmp_path, host(*events)))
-    assert (len(steps), steps.confidence) == (0, "none")
+    assert (len(steps), steps.confidence, steps.averaged.tolist()) == (0, "none", [])
     assert "no step marker" in steps.explanation
-    assert np.asarray(steps.averaged).tolist() == []
 
 
 FORWARD, GRADIENT, UPDATE = "d/MatMul:MatMul", "gradient_tape/d/MatMul:MatMul", "sgd/Sub:AssignSubVariableOp"
@@ -353,10 +347,8 @@ def execution(at: float, batches: int, *, ends: bool, id: int) -> list[Event]:
     asked = [at + 10 * k + 1 for k in range(batches + ends)]
     events = [call("f", at, 10 * len(asked) + 5)]
     for k, start in enumerate(asked):
-        events += [
-            event("IteratorGetNextAsOptionalOp::DoCompute", start, 4),
-            event("Iterator::Root", start + 1, 2, id=id),
-        ]
+        events += [event("IteratorGetNextAsOptionalOp::DoCompute", start, 4)]
+        events += [event("Iterator::Root", start + 1, 2, id=id)]
         events += [event("while/OptionalGetValue:OptionalGetValue", start + 5, 1)] if k < batches else []
     return events
 
@@ -371,11 +363,8 @@ def test_a_fetch_that_finds_the_end_of_the_data_is_no_batch(tmp_path: Path) -> N
     ]
     steps = find_steps(trace_of(tmp_path, host(*events)))
     assert steps.batches.tolist() == [8, 8, 4, 8, 8, 4]
-
-
-def test_a_call_that_only_finds_the_end_of_the_data_is_no_step(tmp_path: Path) -> None:
     events = [e for n in range(4) for e in execution(100 * n, 4, ends=False, id=7)]
-    assert len(find_steps(trace_of(tmp_path, host(*events, *execution(400, 0, ends=True, id=7))))) == 4
+    assert len(find_steps(trace_of(tmp_path, host(*events, *execution(400, 0, ends=True, id=7))))) == 4, "only the end"
 
 
 def test_a_prefetch_that_hands_nothing_over_is_at_its_end(tmp_path: Path) -> None:
@@ -405,9 +394,8 @@ def threads(*of_threads: list[Event]) -> Plane:
 
 
 def test_loops_of_two_threads_are_not_one_series(tmp_path: Path) -> None:
-    first = [call("train_a", 100 * n, 90) for n in range(8)]
     second = [call("train_b", 70 * n + 13, 60) for n in range(11)]
-    trace = trace_of(tmp_path, threads(first, second))
+    trace = trace_of(tmp_path, threads([call("train_a", 100 * n, 90) for n in range(8)], second))
     steps = find_steps(trace)
     assert durations(steps)[:-1] == [100] * 7
     (loop,) = steps.other_loops
@@ -489,15 +477,13 @@ def test_ops_of_a_python_function_of_the_pipeline_are_no_loop(tmp_path: Path) ->
 
 def test_keras_marks_training_only_and_evaluation_is_found_between(tmp_path: Path) -> None:
     """Three marked steps run one concrete function with a gradient, two calls after them another one without."""
+    function, executed = "multi_step_on_iterator", "EagerLocalExecute: __inference_multi_step_on_iterator"
     events: list[Event] = []
     for n in range(3):
-        events.append(event("train", 100 * n, 90, step_num=n, graph_type="train"))
-        events.append(event("multi_step_on_iterator", 100 * n + 1, 80, tf_function_call="notTraced-nonXla"))
-        events.append(event("EagerLocalExecute: __inference_multi_step_on_iterator_7", 100 * n + 2, 70))
-        events.append(event("gradient_tape/MatMul:MatMul", 100 * n + 10, 20))
+        events += [event("train", 100 * n, 90, step_num=n, graph_type="train"), call(function, 100 * n + 1, 80)]
+        events += [event(f"{executed}_7", 100 * n + 2, 70), event(GRADIENT, 100 * n + 10, 20)]
     for n in range(2):
-        events.append(event("multi_step_on_iterator", 400 + 50 * n, 40, tf_function_call="notTraced-nonXla"))
-        events.append(event("EagerLocalExecute: __inference_multi_step_on_iterator_9", 401 + 50 * n, 30))
+        events += [call(function, 400 + 50 * n, 40), event(f"{executed}_9", 401 + 50 * n, 30)]
     steps = find_steps(trace_of(tmp_path, host(*events)))
     assert steps.kinds == ("train",) * 3 + ("eval",) * 2
     assert steps.headline_kind == "train"
@@ -527,11 +513,8 @@ def steps(kinds: str, seconds: list[int], flags: str = "") -> Steps:
     return replace(made, flags=tuple(flag.strip(".") for flag in flags or "." * count))
 
 
-def test_flagged_steps_do_not_count_where_three_others_do() -> None:
+def test_flagged_steps_do_not_count_where_three_others_of_their_kind_do() -> None:
     assert steps("ttttt", [1] * 5, "x...x").averaged.tolist() == [False, True, True, True, False]
-
-
-def test_with_fewer_than_three_all_of_their_kind_count() -> None:
     assert steps("tteee", [1] * 5, "x.x..").averaged.tolist() == [True, True, True, True, True]
 
 
@@ -543,9 +526,3 @@ def test_headlines_are_about_training_if_there_is_any() -> None:
 def test_some_of_the_steps_have_no_pauses_between_them() -> None:
     some = replace(steps("ttt", [1, 2, 3]), pauses=(Pause(0, 1, "a"),)).only(np.array([0, 2]))
     assert (some.names, some.duration_ps.tolist(), some.pauses) == (("a", "c"), [1, 3], ())
-
-
-def test_no_steps_have_a_reason() -> None:
-    nothing = no_steps("nothing repeats")
-    assert (len(nothing), nothing.confidence, nothing.explanation) == (0, "none", "nothing repeats")
-    assert nothing.averaged.tolist() == []

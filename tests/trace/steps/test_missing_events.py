@@ -56,10 +56,6 @@ def test_a_tracer_that_failed_leaves_the_device_unknown(tmp_path: Path) -> None:
     assert "compilation" not in flaw.hides
 
 
-def test_launches_without_a_device_show_a_gpu(tmp_path: Path) -> None:
-    assert codes(flaws_of(tmp_path, host(*MARKS, event("cuLaunchKernel", 5, 1)))) == ["gpu_not_traced"]
-
-
 @pytest.mark.parametrize(
     ("planes", "words"),
     [
@@ -77,11 +73,8 @@ def test_the_fix_fits_the_device(tmp_path: Path, planes: tuple[Plane, ...], word
 def test_a_job_without_a_gpu_lacks_nothing(tmp_path: Path, errors: tuple[str, ...]) -> None:
     planes = (host(*MARKS, event("MatMul:MatMul", 0, 50)), plane("/device:GPU:0"))
     assert flaws_of(tmp_path, *planes, errors=errors) == ()
-
-
-def test_a_report_beside_events_of_the_device_matters_not(tmp_path: Path) -> None:
     device = plane("/device:GPU:0", line("Stream #1(Compute)", event("gemm", 10, 5)))
-    assert flaws_of(tmp_path, host(*MARKS), device, errors=(LIBCUPTI,)) == ()
+    assert flaws_of(tmp_path, host(*MARKS), device, errors=(LIBCUPTI,)) == (), "it has events"
 
 
 # --- events of devices that were lost ---
@@ -91,47 +84,45 @@ def launch(number: int, start: float) -> Event:
     return event("cuLaunchKernel", start, 1, correlation_id=number)
 
 
-def kernels(*numbers: int, name: str = "fusion", module: str = "jit_f") -> Line:
-    kernels = (event(name, 100 * n + 10, 5, correlation_id=n, hlo_module=ref(module), program_id=1) for n in numbers)
-    return line("Stream #1(Kernel)", *kernels)
+def launching(count: int, *others: Event) -> Plane:
+    return host(*MARKS, *(launch(n, 100 * n) for n in range(1, count + 1)), *others)
+
+
+def kernels(*numbers: int) -> Line:
+    made = (event("fusion", 100 * n + 10, 5, correlation_id=n, hlo_module=ref("jit_f"), program_id=1) for n in numbers)
+    return line("Stream #1(Kernel)", *made)
 
 
 def test_launches_without_events_are_lost(tmp_path: Path) -> None:
     """Of 20 launches every other one has a kernel, the last one too."""
-    launches = host(*MARKS, *(launch(n, 100 * n) for n in range(1, 21)))
-    (flaw,) = flaws_of(tmp_path, launches, plane("/device:GPU:0", kernels(*range(2, 21, 2))))
+    (flaw,) = flaws_of(tmp_path, launching(20), plane("/device:GPU:0", kernels(*range(2, 21, 2))))
     assert flaw.code == "device_events_lost"
     assert flaw.text.startswith("device events are missing: 10 of 20 launches have no device event")
 
 
 def test_events_that_end_before_the_capture_are_lost(tmp_path: Path) -> None:
     """Each kernel runs 9 us after its launch, and of 40 launches 3.9 ms long only the first 10 have one."""
-    launches = host(*MARKS, *(launch(n, 100 * n) for n in range(1, 41)))
-    (flaw,) = flaws_of(tmp_path, launches, plane("/device:GPU:0", kernels(*range(1, 11))))
-    assert "19 of 29 launches have no device event" in flaw.text, (
-        "what is launched in the last millisecond may come later"
-    )
+    (flaw,) = flaws_of(tmp_path, launching(40), plane("/device:GPU:0", kernels(*range(1, 11))))
+    assert "19 of 29 launches have no device event" in flaw.text, "launched in the last millisecond, it may come later"
 
 
 def test_work_that_the_device_did_not_reach_is_not_lost(tmp_path: Path) -> None:
     """The device needs 1 ms for what is launched every 100 us: the capture ends before it executes most of it."""
-    launches = host(*MARKS, *(launch(n, 100 * n) for n in range(1, 101)))
     late = [event("k", 1000 * n, 1000, correlation_id=n) for n in range(1, 11)]
-    assert flaws_of(tmp_path, launches, plane("/device:GPU:0", line("Stream #1(Kernel)", *late))) == ()
+    assert flaws_of(tmp_path, launching(100), plane("/device:GPU:0", line("Stream #1(Kernel)", *late))) == ()
 
 
 def test_waiting_for_the_device_is_no_launch(tmp_path: Path) -> None:
     waits = [event("cuStreamSynchronize", 100 * n + 50, 5, correlation_id=100 + n) for n in range(1, 11)]
-    launches = host(*MARKS, *(launch(n, 100 * n) for n in range(1, 11)), *waits)
-    assert flaws_of(tmp_path, launches, plane("/device:GPU:0", kernels(*range(1, 11)))) == ()
+    assert flaws_of(tmp_path, launching(10, *waits), plane("/device:GPU:0", kernels(*range(1, 11)))) == ()
 
 
-def executing(count: int, threads: int, *, launching: bool = True) -> Plane:
+def executing(count: int, threads: int) -> Plane:
     """Threads that each run the program `jit_f` `count` times; the first one notes its launches."""
     lines = []
     for thread in range(threads):
         runs = [event("jit_f:XLA GPU module", 100 * n, 20) for n in range(1, count + 1)]
-        launches = [launch(n, 100 * n + 1) for n in range(1, count + 1)] if thread == 0 and launching else []
+        launches = [launch(n, 100 * n + 1) for n in range(1, count + 1)] if thread == 0 else []
         lines.append(line(f"py_xla_execute/{thread}", *runs, *launches))
     return plane("/host:CPU", line("python", *MARKS, id=99), *lines)
 
@@ -198,16 +189,15 @@ def test_calls_without_ops_leave_the_host_unknown(tmp_path: Path) -> None:
     assert "--host-tracer-level 2" in flaw.fix
     assert {"host_compute", "all_others", "input", "compilation"} < flaw.hides
     assert "device_compute" not in flaw.hides
+    (flaw,) = flaws_of(tmp_path, host(*CALLS))
+    assert "(as with host_tracer_level=1)" in flaw.text, "older profiles show it by what they hold"
+    (flaw,) = flaws_of(tmp_path, host(*CALLS, event("tf.function-graph_building", 5, 30)))
+    assert "compilation" not in flaw.hides, "it is seen"
 
 
 def test_markers_alone_are_no_ops_either(tmp_path: Path) -> None:
     assert codes(flaws_of(tmp_path, host(*MARKS), session("\x10\x01(\x01"))) == ["ops_not_recorded"]
     assert flaws_of(tmp_path, host(*MARKS), session("\x10\x02(\x01")) == (), "Python did nothing that is recorded"
-
-
-def test_older_profiles_show_it_by_what_they_hold(tmp_path: Path) -> None:
-    (flaw,) = flaws_of(tmp_path, host(*CALLS))
-    assert "(as with host_tracer_level=1)" in flaw.text
 
 
 @pytest.mark.parametrize("name", ["ExecutorState::Process", "MatMul:MatMul", "FunctionRun", "PjitFunction(step)"])
@@ -222,12 +212,6 @@ def test_a_tracer_that_was_off_is_named(tmp_path: Path) -> None:
     assert "host_tracer_level=0" in flaw.text
 
 
-def test_tracing_that_is_seen_is_known(tmp_path: Path) -> None:
-    tracing = event("tf.function-graph_building", 5, 30)
-    (flaw,) = flaws_of(tmp_path, host(*CALLS, tracing))
-    assert "compilation" not in flaw.hides
-
-
 # --- what follows ---
 
 
@@ -240,15 +224,10 @@ def test_hidden_categories_have_no_time(tmp_path: Path) -> None:
 
 
 def test_changes_of_the_pipeline_have_no_estimate(tmp_path: Path) -> None:
-    parts = [
-        event("IteratorGetNextOp::DoCompute", 100 * n, 62)
-        if not inside
-        else iterator_call(
-            inside, 100 * n + 1, 60 - number, 10 * n + number, 10 * n + number - 1 if number > 1 else None
-        )
-        for n in range(5)
-        for number, inside in enumerate(("", "Root", "Root::Map"))
-    ]
+    parts = []
+    for n in range(5):
+        parts += [event("IteratorGetNextOp::DoCompute", 100 * n, 62), iterator_call("Root", 100 * n + 1, 59, 10 * n)]
+        parts += [iterator_call("Root::Map", 100 * n + 1, 58, 10 * n + 1, 10 * n)]
     trace = trace_of(tmp_path, host(*MARKS, *parts))
     whole, untraced = (results_of(each)["tfdata"].outlook for each in (trace, replace(trace, errors=(LIBCUPTI,))))
     assert known(whole).estimates
@@ -283,7 +262,7 @@ def test_the_report_says_it_first_and_concludes_nothing(tmp_path: Path, data: by
     assert first.findings[0].severity == "problem"
     assert first.findings[0].action
     text = render(analysis.report(), "table")
-    for words in ("Nothing worth", "do nothing", "for locks", "larger batch"):
+    for words in ("No cause worth", "are unused", "locks, other", "larger batch"):
         assert words not in text
     assert analysis["diagnosis"].causes == ()
     assert analysis.report().summary["soundness"]["level"] == "incomplete"
@@ -298,10 +277,13 @@ def test_the_report_says_it_first_and_concludes_nothing(tmp_path: Path, data: by
 # --- devices that are missing as a whole ---
 
 
-def test_old_launches_are_named_by_their_kernel(tmp_path: Path) -> None:
-    """No name shows a GPU, but only tracers of GPUs number launches."""
-    (flaw,) = flaws_of(tmp_path, host(*MARKS, event("gemm", 5, 1, correlation_id=7)))
-    assert flaw.code == "gpu_not_traced"
+@pytest.mark.parametrize(
+    "launched",
+    [event("cuLaunchKernel", 5, 1), event("gemm", 5, 1, correlation_id=7)],  # only tracers of GPUs number launches
+    ids=["by its name", "by its number"],
+)
+def test_launches_without_a_device_show_a_gpu(launched: Event, tmp_path: Path) -> None:
+    assert codes(flaws_of(tmp_path, host(*MARKS, launched))) == ["gpu_not_traced"]
 
 
 @pytest.mark.parametrize("name", ["DoEnqueueProgram", "TfrtTpuLoadedExecutable::Execute", "tpu::System::Execute=>Done"])

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Plane, event, host, line, plane, trace_of
+from builders import Plane, event, host, line, plane, read_back, trace_of
 from synthetic_tpu import Offload, offload_tpu
 
-from tfperf.trace.read import read_host
 from tfperf.trace.steps.breakdown import Breakdown, attribute, combine
 from tfperf.trace.steps.categories import CATEGORIES, WITH_COPIES
 from tfperf.trace.steps.find_steps import find_steps
@@ -66,9 +65,7 @@ def test_a_core_may_lack_ops(tmp_path: Path) -> None:
 
 def test_what_a_core_does_in_a_window_of_its_own_counts_in_that_step(tmp_path: Path) -> None:
     """The clock of the cores is 0.4 ms behind, and all but the first run begin before the end of the one before."""
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(offload_tpu(Offload(early=0.4)))
-    trace = read_host(path)
+    trace = read_back(tmp_path, offload_tpu(Offload(early=0.4)))
     steps = find_steps(trace)
     ops = [each for each in trace.lines if each.name == "XLA Ops"]
     assert len(ops) == 2
@@ -140,9 +137,7 @@ MS = 10**9
 
 
 def offload(folder: Path) -> Breakdown:
-    path = folder / "tpu.xplane.pb"
-    path.write_bytes(offload_tpu(Offload(own_clock="none", steps_line=True)))
-    trace = read_host(path)
+    trace = read_back(folder, offload_tpu(Offload(own_clock="none", steps_line=True)))
     return attribute(trace, find_steps(trace))
 
 
