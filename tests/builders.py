@@ -136,7 +136,7 @@ def read_back(tmp_path: Path, data: bytes, *, links: bool = False, **options: An
     """Write a serialized XSpace to a file and read it, with options of `read_host`."""
     path = tmp_path / "made.xplane.pb"
     path.write_bytes(data)
-    return read_host(path, **{"stats": DEFAULT | LINKS} if links else {}, **options)
+    return read_host(path, **({"stats": DEFAULT | LINKS} if links else {}) | options)
 
 
 _Known = TypeVar("_Known")
