@@ -105,7 +105,7 @@ def test_it_is_in_the_report_for_people(shown: dict[str, Shown]) -> None:
     assert "\nThreads\n=======\n" in whole.stdout
     alone = shown["analyze PATH -s threads"]
     assert "Threads by number of events" in alone.stdout
-    assert "Where the step time goes" not in alone.stdout
+    assert "Step time by category" not in alone.stdout
 
 
 @pytest.mark.parametrize("format_name", ["markdown", "csv", "html"])

@@ -207,7 +207,7 @@ _FIGURES = (
     ),
     Figure(
         name="retraces",
-        title="Retraces",
+        title="Number of retraces",
         unit="count",
         meaning="calls in the capture that retraced a tf.function, not counting its first tracing",
         option="max-retraces",

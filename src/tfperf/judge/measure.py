@@ -340,7 +340,7 @@ def _measure(limit: Limit, host: JudgedHost) -> Measurement:
 def measure_skew(hosts: Sequence[JudgedHost]) -> Measurement:
     """Return the excess of the slowest host's step time over the median of the hosts, in %."""
     if len(hosts) < 2:
-        return unknown("single-host profile: skew compares hosts")
+        return unknown("single-host profile, but skew compares hosts")
     metric = Metric("skew")
     for host in hosts:
         problem = host.damage(metric) or host.too_few_steps or host.why_doubtful(metric)
@@ -370,7 +370,7 @@ def _measure_column(limit: Limit, host: JudgedHost) -> Measurement:
     columns = {column.key: column for column in table.columns}
     if table.over_hosts:
         if not host.results.has_several_hosts:
-            return unknown(f"single-host profile: {name} compares hosts")
+            return unknown(f"single-host profile, but {name} compares hosts")
     elif (table.about_steps or columns[key].over_steps) and host.too_few_steps:
         return unknown(host.too_few_steps)
     used = {key, *(condition.column for condition in limit.metric.conditions)}

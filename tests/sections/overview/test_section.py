@@ -117,7 +117,7 @@ def test_the_verdict_on_several_hosts_has_the_shares_of_one(tmp_path: Path) -> N
     section = build(results)
     assert section.facts[0].note.startswith("average over hosts")
     assert all(fact.note.startswith("average over hosts") for fact in section.facts[1:4])
-    assert [table.title for table in section.tables[:1]] == ["Where the step time goes (average over hosts)"]
+    assert [table.title for table in section.tables[:1]] == ["Step time by category (average over hosts)"]
 
 
 def fed(name: str, wait: float, copy: float) -> tuple[Plane, Plane]:

@@ -82,7 +82,7 @@ CAUSES = TableSpec(
 )
 ACTIONS = TableSpec(
     name="actions",
-    title="What to change",
+    title="Suggested changes",
     row="changes, with the estimated step time",
     details="One row per action. The actions of a cause are ordered by likely gain, the largest first.",
     columns=(
@@ -91,7 +91,7 @@ ACTIONS = TableSpec(
         Column("code", "Action", str, "", "code of the action"),
         Column("step_low_ms", "Step at best", float, "ms", "lowest estimated step time after the change"),
         Column("step_high_ms", "Step at worst", float, "ms", "highest estimated step time after the change"),
-        Column("text", "Change", str, "", "what to change", level="data"),
+        Column("text", "Change", str, "", "suggested change", level="data"),
         Column("assumption", "If", str, "", "assumption of the estimate"),
         Column("url", "Page", str, "", "a page that explains the change", level="data"),
     ),

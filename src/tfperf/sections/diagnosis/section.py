@@ -190,7 +190,7 @@ def _charts(diagnosis: Diagnosis) -> tuple[BarChart, ...]:
         return ()
     labels = tuple(CATEGORY_TITLES[key] for key in shown)
     on_host = f" on {diagnosis.host}" if diagnosis.host else ""
-    return (BarChart(f"Where the step time goes{on_host}", "%", labels, tuple(shares[key] for key in shown)),)
+    return (BarChart(f"Step time by category{on_host}", "%", labels, tuple(shares[key] for key in shown)),)
 
 
 def _is_full(diagnosis: Diagnosis) -> bool:

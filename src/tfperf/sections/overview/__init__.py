@@ -41,7 +41,7 @@ def _summaries(results: Results, key: str, named: Sequence[tuple[str, Summary]])
 
 CATEGORY_TABLE = TableSpec(
     name="categories",
-    title="Where the step time goes",
+    title="Step time by category",
     row="categories of an average step",
     details="The averages of the overview: one row per category, over the averaged steps of the main kind.",
     columns=(

@@ -180,7 +180,7 @@ _PIPELINE_COLUMNS = (
 _WHAT_IF_COLUMNS = (
     Column("change", "Change", str, "", "kind of change", level="data"),
     Column("stage", "Stage", str, "", "stage that changes", level="data"),
-    Column("what", "Change", str, "", "what to change"),
+    Column("what", "Change", str, "", "suggested change"),
     Column("low_ms", "Step at best", float, "ms", "lowest estimated step time with the change"),
     Column("high_ms", "Step at worst", float, "ms", "highest estimated step time with the change"),
     Column("low_input_percent", "Input at best", float, "%", f"{_WAITS_INPUT}, at best", level="data"),
