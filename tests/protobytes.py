@@ -5,6 +5,8 @@ message(field(1, 5), field(2, b"name"))
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from hypothesis import strategies as st
 
 VARINT, FIXED64, BYTES, GROUP, END_GROUP, FIXED32 = range(6)
@@ -35,6 +37,12 @@ def field(number: int, value: int | bytes) -> bytes:
 def message(*fields: bytes) -> bytes:
     """Fields one after the other."""
     return b"".join(fields)
+
+
+def written(folder: Path, *data: bytes, name: str = "made.xplane.pb") -> Path:
+    """Write bytes to a file, and return its path."""
+    (folder / name).write_bytes(b"".join(data))
+    return folder / name
 
 
 def nested_groups(depth: int) -> bytes:

@@ -1,5 +1,3 @@
-"""The tests of this folder run with both decoders, but for files with a `decoder_name` of their own."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -7,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(scope="module", autouse=True, params=["ptars", "protobuf"])
+@pytest.fixture(scope="module", params=["ptars", "protobuf"])
 def decoder_name(request: pytest.FixtureRequest) -> Iterator[str]:
     """The decoder that reads profiles while a test runs."""
     with pytest.MonkeyPatch.context() as patch:

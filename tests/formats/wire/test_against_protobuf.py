@@ -31,6 +31,7 @@ from tfperf.formats.wire.event_columns import (
 from tfperf.formats.wire.planes import PlaneHeader, WantedStats, read_events, read_header
 from tfperf.formats.wire.trace_file import TraceFile, walk
 
+pytestmark = pytest.mark.usefixtures("decoder_name")
 WANTED = WantedStats({"id": "number", "tf_op": "text"})
 GUESSED = WantedStats({"id": "guess"})
 EVERYTHING = WantedStats({"id": "real"}, every=True)

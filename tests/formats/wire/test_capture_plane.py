@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import event, host, plane, space, trace_of
+from builders import event, host, known, plane, space, trace_of
+from protobytes import written
 
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE, CaptureFacts, CpuSample, Pause, PythonRecord
 from tfperf.formats.wire.contents import look_into
 from tfperf.formats.wire.schema import message_class
 from tfperf.trace.read import read_host
 
+pytestmark = pytest.mark.usefixtures("decoder_name")
 FACTS = CaptureFacts(
     tfperf_version="1.2",
     tensorflow_version="2.21.0",
@@ -29,20 +31,12 @@ FACTS = CaptureFacts(
 )
 
 
-def written(tmp_path: Path, *serialized: bytes) -> Path:
-    path = tmp_path / "host.xplane.pb"
-    path.write_bytes(b"".join(serialized))
-    return path
-
-
 def test_appended_to_a_trace_it_is_one_more_plane(tmp_path: Path) -> None:
     trace = space(host(event("train", 0, 10, step_num=1)))
     path = written(tmp_path, trace, FACTS.to_bytes())
     assert read_host(path).capture_facts == FACTS
-    assert [made.name for made in message_class("XSpace").FromString(path.read_bytes()).planes] == [
-        b"/host:CPU",
-        CAPTURE_PLANE.encode(),
-    ]
+    planes = message_class("XSpace").FromString(path.read_bytes()).planes
+    assert [made.name for made in planes] == [b"/host:CPU", CAPTURE_PLANE.encode()]
     assert look_into(path).event_count == 1, "it holds no events"
 
 
@@ -57,26 +51,19 @@ def test_what_python_did_is_on_lines_of_its_own(tmp_path: Path) -> None:
     trace = read_host(path)
     assert trace.capture_facts == FACTS
     assert len(trace.name) == 1, "the events of the capture are no events of the job"
-    activity = trace.python_activity
-    assert activity.pauses is not None
-    assert activity.cpu is not None
-    assert (activity.pauses.start_ps.tolist(), activity.pauses.end_ps.tolist()) == ([5_000_000], [8_000_000])
-    assert (activity.pauses.generation.tolist(), activity.pauses.places) == ([2], ("train.py:12 clean",))
-    assert (activity.cpu.start_ps.tolist(), activity.cpu.end_ps.tolist()) == ([0, 4_000_000], [4_000_000, 9_000_000])
-    assert (activity.cpu.cpu_ps.tolist(), activity.cpu.queued_ps.tolist()) == ([1_000_000, 0], [500_000, 0])
+    pauses, times = known(trace.python_activity.pauses), known(trace.python_activity.cpu)
+    assert (pauses.start_ps.tolist(), pauses.end_ps.tolist()) == ([5_000_000], [8_000_000])
+    assert (pauses.generation.tolist(), pauses.places) == ([2], ("train.py:12 clean",))
+    assert (times.start_ps.tolist(), times.end_ps.tolist()) == ([0, 4_000_000], [4_000_000, 9_000_000])
+    assert (times.cpu_ps.tolist(), times.queued_ps.tolist()) == ([1_000_000, 0], [500_000, 0])
     shown = read_host(path, everything=True)
     assert [line.name for line in shown.lines] == ["python", "Garbage collection", "CPU time of thread 7"]
     assert "garbage collection, generation 2" in shown.names
 
 
-def test_that_no_collection_ran_is_known(tmp_path: Path) -> None:
+def test_that_no_collection_ran_is_known_if_the_start_of_the_session_is(tmp_path: Path) -> None:
     path = written(tmp_path, FACTS.to_bytes(PythonRecord(), 1))
-    pauses = read_host(path).python_activity.pauses
-    assert pauses is not None
-    assert not len(pauses.start_ps)
-
-
-def test_without_the_start_of_the_session_times_are_left_out(tmp_path: Path) -> None:
+    assert not len(known(read_host(path).python_activity.pauses).start_ps)
     path = written(tmp_path, FACTS.to_bytes(PythonRecord(), None))
     assert read_host(path).python_activity.pauses is None
 

@@ -6,18 +6,14 @@ from pathlib import Path
 
 import pytest
 from builders import event, host, line, plane, space
-from protobytes import field
+from protobytes import field, written
 
 from tfperf.analysis.load import load
 from tfperf.base.errors import TraceFormatError
 from tfperf.formats.wire import planes
 from tfperf.formats.wire.contents import look_into
 
-
-def written(tmp_path: Path, data: bytes) -> Path:
-    file = tmp_path / "h.xplane.pb"
-    file.write_bytes(data)
-    return file
+pytestmark = pytest.mark.usefixtures("decoder_name")
 
 
 def test_events_are_counted_by_plane(tmp_path: Path) -> None:

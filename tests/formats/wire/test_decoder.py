@@ -122,11 +122,6 @@ OTHERS = sorted((SHARED / "traces").glob("*/"))
 """Test input that is not part of the project, a folder for each kind of job."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def decoder_name() -> None:
-    """These tests choose themselves."""
-
-
 def some_of(folder: Path) -> list[Path]:
     """The smallest and the largest profile of a folder, whatever lies deeper in it."""
     profiles = sorted(folder.rglob("*.xplane.pb"), key=lambda path: path.stat().st_size)

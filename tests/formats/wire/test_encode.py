@@ -10,12 +10,6 @@ from hypothesis import strategies as st
 from tfperf.export.timeline.perfetto import message_class, tag
 from tfperf.formats.wire.encode import below, beside, constant, fixed64, prefixed, sums, varint
 
-
-@pytest.fixture(scope="module", autouse=True)
-def decoder_name() -> None:
-    """Nothing is decoded here."""
-
-
 INT64S = st.integers(-(2**63), 2**63 - 1)
 
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from builders import known
 from msgspec.structs import replace
 
 from tfperf.formats.wire.event_columns import STEPS_LINE, EventColumns, Line, Stat, StatKind, StatRows, join_columns
-
-
-@pytest.fixture(scope="module", autouse=True)
-def decoder_name() -> None:
-    """Nothing is decoded here."""
 
 
 def numbers(rows: list[int], values: list[int]) -> Stat:
@@ -126,8 +122,7 @@ def test_all_stats_are_joined_by_name_and_text() -> None:
         return StatRows(column, column, np.array([StatKind.TEXT], np.uint8), np.zeros(1, np.int64), (key,), (text,))
 
     parts = [replace(events(Line(0, 1, "a", 0, 1)), every=rows(*pair)) for pair in (("k", "x"), ("l", "x"), ("k", "y"))]
-    every = join_columns(parts).every
-    assert every is not None
+    every = known(join_columns(parts).every)
     assert (every.keys, every.texts) == (("k", "l"), ("x", "y"))
     assert (every.event.tolist(), every.key.tolist(), every.value.tolist()) == ([0, 1, 2], [0, 1, 0], [0, 0, 1])
 

@@ -13,13 +13,6 @@ from protobytes import field, message
 
 from tfperf.formats.wire.other_formats import is_text, other_format
 
-
-@pytest.fixture(scope="module", autouse=True)
-def decoder_name() -> None:
-    """Nothing is decoded here."""
-
-
-"""Files of other people's jobs, which are no part of the project."""
 HEAD_BYTES = 1 << 16
 
 
@@ -28,7 +21,18 @@ def event_record(content: bytes) -> bytes:
     return len(content).to_bytes(8, "little") + b"sum1" + content + b"sum2"
 
 
-SIGNATURES = {
+def node(name: bytes, op: bytes) -> bytes:
+    return message(field(1, name), field(2, op), field(3, b"x"))
+
+
+GRAPH = field(1, node(b"a/x", b"Placeholder")) + field(1, node(b"a/y", b"_Arg"))
+COMPUTATION = message(field(1, b"main"), field(2, message(field(1, b"add.1"), field(2, b"add"))))
+HLO_MODULE = message(field(1, b"jit_f"), field(2, b"main"), field(3, COMPUTATION))
+TFPROF_NODE = message(field(1, b"a/x"), field(5, b"Const"), field(9, b"Const"))
+TRACES = message(field(1, field(2, 7)))
+STEP_STATS = field(1, message(field(1, b"/job:localhost/device:CPU:0"), field(2, field(1, b"MatMul"))))
+
+FORMATS = {
     "a trace for the trace viewer": (gzip.compress(b'{"traceEvents": []}'), "gzip-compressed JSON, such as an export"),
     "anything in gzip": (gzip.compress(b"\x0a\x0b"), "gzip-compressed; decompress it"),
     "gzip, cut off": (b"\x1f\x8b\x08\x00rest", "gzip-compressed; decompress it"),
@@ -52,31 +56,10 @@ SIGNATURES = {
     "zstd": (b"\x28\xb5\x2f\xfd" + bytes(9), "compressed by zstd"),
     "zeros": (bytes(100), ""),
     "records of another kind": (event_record(b"\x0a\x05hello and more"), ""),
-}
-
-
-@pytest.mark.parametrize("case", SIGNATURES)
-def test_a_signature_tells_the_format(case: str) -> None:
-    head, said = SIGNATURES[case]
-    assert other_format(head).startswith(said) if said else other_format(head) == ""
-
-
-def node(name: bytes, op: bytes) -> bytes:
-    return message(field(1, name), field(2, op), field(3, b"x"))
-
-
-GRAPH = field(1, node(b"a/x", b"Placeholder")) + field(1, node(b"a/y", b"_Arg"))
-COMPUTATION = message(field(1, b"main"), field(2, message(field(1, b"add.1"), field(2, b"add"))))
-HLO_MODULE = message(field(1, b"jit_f"), field(2, b"main"), field(3, COMPUTATION))
-TFPROF_NODE = message(field(1, b"a/x"), field(5, b"Const"), field(9, b"Const"))
-TRACES = message(field(1, field(2, 7)))
-STEP_STATS = field(1, message(field(1, b"/job:localhost/device:CPU:0"), field(2, field(1, b"MatMul"))))
-
-MESSAGES = {
     "profile of tfprof": (field(1, field(1, 0) + field(2, TFPROF_NODE)) + field(2, 1), "(ProfileProto)"),
     "log of tfprof": (field(1, field(1, b"a/x") + field(4, TRACES)), "(OpLogProto)"),
     "result of tfprof": (field(1, b"_TFProfRoot") + field(6, 7), "(GraphNodeProto)"),
-    "graph": (GRAPH + field(4, field(1, 27)), "(GraphDef)"),
+    "graph": (GRAPH + field(4, field(1, 27)), "(GraphDef), not an XSpace; pass a *.xplane.pb file"),
     "meta graph": (field(1, field(5, b"2.1")) + field(2, GRAPH), "(MetaGraphDef)"),
     "saved model": (field(1, 1) + field(2, field(1, field(5, b"2.1")) + field(2, GRAPH)), "a TensorFlow SavedModel"),
     "what a session ran": (field(1, STEP_STATS), "a TensorFlow RunMetadata"),
@@ -87,26 +70,21 @@ MESSAGES = {
     "snapshot of XLA": (field(1, field(1, HLO_MODULE)), "(HloProto)"),
     "timeline": (field(1, field(10, 1) + field(60, b"")), "a Perfetto timeline"),
     "table of numbers and texts": (field(1, field(1, 1) + field(2, b"cat")), ""),
-    "zeros": (bytes(9), ""),
     "nothing": (b"", ""),
 }
 
 
-@pytest.mark.parametrize("case", MESSAGES)
-def test_the_first_fields_tell_the_message(case: str) -> None:
-    head, said = MESSAGES[case]
-    assert (
-        other_format(head).endswith(f"{said}, not an XSpace; pass a *.xplane.pb file")
-        if said
-        else not other_format(head)
-    )
+@pytest.mark.parametrize("case", FORMATS)
+def test_the_first_bytes_tell_the_format(case: str) -> None:
+    head, said = FORMATS[case]
+    assert said in other_format(head) if said else other_format(head) == ""
 
 
 @pytest.mark.parametrize("case", ["graph", "profile of tfprof", "program of XLA"])
 def test_a_message_longer_than_what_is_looked_at(case: str) -> None:
     """The last field is cut off, as the first plane of a large trace would be."""
-    head, said = MESSAGES[case]
-    assert f"{said}, not an XSpace" in other_format((head + field(2, bytes(HEAD_BYTES)))[:HEAD_BYTES])
+    head, said = FORMATS[case]
+    assert said in other_format((head + field(2, bytes(HEAD_BYTES)))[:HEAD_BYTES])
 
 
 XSPACE = space(
@@ -157,16 +135,6 @@ def test_real_files_of_other_kinds(pattern: str, said: str) -> None:
         assert f"{said}, not an XSpace" in other_format(path.read_bytes()[:HEAD_BYTES]), path
 
 
-@pytest.mark.parametrize(
-    ("data", "expected"),
-    [
-        (b"words\n", True),
-        ("größe".encode(), True),
-        (b"", True),
-        (b"\x00", False),
-        (b"a\x1b[1m", False),
-        (b"\xff" * 9, False),
-    ],
-)
-def test_text_is_what_people_read(data: bytes, expected: bool) -> None:
-    assert is_text(data) == expected
+def test_text_is_what_people_read() -> None:
+    assert all(map(is_text, (b"words\n", "größe".encode(), b"")))
+    assert not any(map(is_text, (b"\x00", b"a\x1b[1m", b"\xff" * 9)))

@@ -10,27 +10,25 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import Plane, event, host, line, plane, ref, space, u64
-from places import SHARED
-from protobytes import BYTES, field, message, nested_groups, tag, varint
+from protobytes import BYTES, field, message, nested_groups, tag, varint, written
 
 from tfperf.base.arrays import Bools
 from tfperf.base.errors import TraceFormatError
 from tfperf.formats.wire import planes, schema
 from tfperf.formats.wire.contents import look_into
-from tfperf.formats.wire.event_columns import EventColumns, Stat, join_columns
+from tfperf.formats.wire.event_columns import EventColumns, join_columns
 from tfperf.formats.wire.planes import PlaneHeader, WantedStats, line_groups, line_pieces, read_events, read_header
 from tfperf.formats.wire.trace_file import Span, TraceFile, walk
 from tfperf.trace.read import read_host
 
+pytestmark = pytest.mark.usefixtures("decoder_name")
 WANTED = WantedStats({"id": "number", "step_num": "number", "tf_op": "text", "graph_type": "text"})
 EVENT = field(4, message(field(1, 1), field(2, 5), field(3, 7)))
 
 
 def decoded(tmp_path: Path, data: bytes, wanted: WantedStats = WANTED) -> tuple[PlaneHeader, list[EventColumns]]:
     """Decode the only plane of a space."""
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(data)
-    with TraceFile(path) as file:
+    with TraceFile(written(tmp_path, data)) as file:
         (span,) = walk(file).planes
         header, span = read_header(file, span, wanted)
         return header, list(read_events(file, span, header, wanted))
@@ -39,11 +37,6 @@ def decoded(tmp_path: Path, data: bytes, wanted: WantedStats = WANTED) -> tuple[
 def only_batch(tmp_path: Path, made: Plane, wanted: WantedStats = WANTED) -> EventColumns:
     (batch,) = decoded(tmp_path, space(made), wanted)[1]
     return batch
-
-
-def texts(stat: Stat) -> list[str]:
-    assert stat.type == "text"
-    return [stat.text(position) for position in range(len(stat.value))]
 
 
 def plane_bytes(*fields: bytes) -> bytes:
@@ -74,13 +67,6 @@ def test_plane_stats_of_every_arm(tmp_path: Path) -> None:
     assert header.stats == {"int": -4, "unsigned": (1 << 64) - 1, "double": 1.5, "text": "V100", "reference": "A100"}
 
 
-def test_names_that_are_no_utf8_become_replacement_characters(tmp_path: Path) -> None:
-    made = plane("/host:CPU", line("t", event("a\udcff", 0, 1, tf_op="b\udcfe")))
-    header, (batch,) = decoded(tmp_path, space(made))
-    assert header.event_names == ["a\ufffd"]
-    assert texts(batch.stats["tf_op"]) == ["b\ufffd"]
-
-
 def test_metadata_without_content_has_an_empty_name(tmp_path: Path) -> None:
     header, _ = decoded(
         tmp_path, plane_bytes(field(4, field(1, 7)), field(4, b""), field(5, field(1, 3)), field(5, b""))
@@ -106,53 +92,15 @@ def test_events_of_several_lines_share_a_batch(tmp_path: Path) -> None:
     assert batch.duration_ps.tolist() == [2_000_000, 4_000_000, 6_000_000]
 
 
-@pytest.mark.parametrize("number", [0, 1, -1, (1 << 63) - 1, -(1 << 63), u64(7), u64(1 << 63), u64((1 << 64) - 1)])
-def test_both_integer_arms_keep_all_bits(number: int, tmp_path: Path) -> None:
-    column = only_batch(tmp_path, host(event("a", 0, 1, id=number))).stats["id"]
-    assert column.value.view(np.uint64).tolist() == [number % (1 << 64)]
-
-
-def test_a_stat_knows_which_events_carry_it(tmp_path: Path) -> None:
-    events = event("a", 0, 1, id=10), event("b", 1, 1), event("c", 2, 1, junk=1, id=12), event("d", 3, 1, tf_op="x")
-    stats = only_batch(tmp_path, host(*events)).stats
-    assert (stats["id"].event.tolist(), stats["id"].value.tolist()) == ([0, 2], [10, 12])
-    assert (stats["tf_op"].event.tolist(), texts(stats["tf_op"])) == ([3], ["x"])
-    assert stats.keys() == {"id", "tf_op"}
-
-
-def test_texts_are_stored_directly_or_by_reference(tmp_path: Path) -> None:
-    values = ("direct", ref("shared"), "direct", "", ref("shared"))
-    column = only_batch(tmp_path, host(*[event("a", n, 1, tf_op=value) for n, value in enumerate(values)])).stats[
-        "tf_op"
-    ]
-    assert texts(column) == ["direct", "shared", "direct", "", "shared"]
-
-
-def test_a_reference_to_nothing_is_an_empty_text(tmp_path: Path) -> None:
-    data = plane_bytes(event_with(field(1, 1) + field(7, 99)), stat_metadata(1, b"tf_op"))
-    assert texts(decoded(tmp_path, data)[1][0].stats["tf_op"]) == [""]
-
-
-@pytest.mark.parametrize("stat_id", [0, 1, 127, 128, 16383, 16384, 1 << 40, -1, -(1 << 63)])
-def test_stat_metadata_ids_may_be_any_number(stat_id: int, tmp_path: Path) -> None:
-    stat = message(field(1, stat_id) if stat_id else b"", field(4, 42))
-    data = plane_bytes(event_with(stat), stat_metadata(stat_id, b"step_num"), stat_metadata(55, b"junk"))
-    (batch,) = decoded(tmp_path, data)[1]
-    assert batch.stats["step_num"].value.tolist() == [42]
-
-
 def _are_iterators(names: Sequence[str]) -> Bools:
     return np.array([name.startswith("Iterator") for name in names], np.bool_)
 
 
 @pytest.mark.parametrize("stat_id", [5, 20_000, -5])
 def test_a_narrowed_stat_is_read_only_on_events_of_that_name(stat_id: int, tmp_path: Path) -> None:
-    events = [
-        field(4, message(field(1, n), field(3, 7), field(4, field(1, stat_id) + field(4, 10 + n)))) for n in (1, 2)
-    ]
-    names = [
-        field(4, message(field(1, n), field(2, field(2, name)))) for n, name in ((1, b"Iterator::A"), (2, b"MatMul"))
-    ]
+    stats = [field(4, field(1, stat_id) + field(4, 10 + n)) for n in (1, 2)]
+    events = [field(4, message(field(1, n), field(3, 7), stat)) for n, stat in enumerate(stats, 1)]
+    names = [field(4, message(field(1, n), field(2, field(2, name)))) for n, name in ((1, b"Iterator::A"), (2, b"Add"))]
     data = plane_bytes(field(3, message(*events)), *names, stat_metadata(stat_id, b"id"))
     wanted = WantedStats({"id": "number"}, {"id": _are_iterators})
     (batch,) = decoded(tmp_path, data, wanted)[1]
@@ -169,20 +117,6 @@ def test_an_unwanted_stat_is_not_even_parsed(tmp_path: Path) -> None:
     assert decoded(tmp_path, plane_bytes(event_with(broken), stat_metadata(1, b"junk")))[1][0].stats == {}
     with pytest.raises(TraceFormatError, match="not a valid Stat"):
         decoded(tmp_path, plane_bytes(event_with(broken), stat_metadata(1, b"id")))
-
-
-def test_an_event_that_stands_for_many_is_marked(tmp_path: Path) -> None:
-    many = field(4, message(field(1, 1), field(5, 1000), field(3, 7)))
-    (batch,) = decoded(tmp_path, plane_bytes(field(3, EVENT + many)))[1]
-    assert batch.aggregated.tolist() == [False, True]
-
-
-@pytest.mark.parametrize("lines", [(), (b"",), (b"", b"")])
-def test_planes_without_lines_and_lines_without_events(lines: tuple[bytes, ...], tmp_path: Path) -> None:
-    header, batches = decoded(tmp_path, plane_bytes(*(field(3, body) for body in lines)))
-    assert header.name == "/host:CPU"
-    assert [len(batch.lines) for batch in batches] == [len(lines)] * bool(lines)
-    assert sum(len(batch.name) for batch in batches) == 0
 
 
 def test_fields_out_of_order_give_the_same_plane(tmp_path: Path) -> None:
@@ -271,14 +205,11 @@ EVENTS: dict[str, Callable[[int], bytes]] = {
 def test_pieces_hold_whole_events_and_all_bytes(kind: str, limit: int, tmp_path: Path) -> None:
     events = [field(4, EVENTS[kind](n)) for n in range(1, 40)]
     body = message(field(1, 5), field(2, b"python"), *events)
-    path = tmp_path / "line"
-    path.write_bytes(b"before" + body + b"behind")
-    with TraceFile(path) as file:
+    with TraceFile(written(tmp_path, b"before" + body + b"behind")) as file:
         pieces = list(line_pieces(file, Span(0, 6, 6 + len(body)), limit))
     assert b"".join(payload for _, payload in pieces) == body
-    assert [position for position, _ in pieces] == [*accumulate((len(payload) for _, payload in pieces), initial=6)][
-        :-1
-    ]
+    starts = accumulate((len(payload) for _, payload in pieces), initial=6)
+    assert [position for position, _ in pieces] == [*starts][:-1]
     borders = {0, 2, 10} | {10 + sum(map(len, events[:n])) for n in range(len(events) + 1)}
     assert {position - 6 for position, _ in pieces} <= borders
     assert all(len(payload) <= max(limit, len(events[-1]), 8) for _, payload in pieces)
@@ -287,26 +218,12 @@ def test_pieces_hold_whole_events_and_all_bytes(kind: str, limit: int, tmp_path:
 def test_neighbouring_lines_are_grouped_up_to_the_limit() -> None:
     lines = [Span(0, 2, 10), Span(10, 12, 20), Span(20, 22, 30), Span(30, 33, 90), Span(90, 92, 100)]
     assert list(line_groups(tuple(lines), 20)) == [(0, 20), (20, 30), lines[3], (90, 100)]
-
-
-def test_lines_with_something_between_them_are_not_grouped() -> None:
     assert list(line_groups((Span(0, 2, 10), Span(15, 17, 20)), 100)) == [(0, 10), (15, 20)]
-
-
-def test_no_lines_make_no_groups() -> None:
     assert list(line_groups((), 100)) == []
 
 
-"""Files of other people's jobs, which are no part of the project."""
-
 Reader = Callable[[Path], object]
 READERS: tuple[Reader, ...] = (read_host, look_into)
-
-
-def written(tmp_path: Path, data: bytes) -> Path:
-    path = tmp_path / "vm.xplane.pb"
-    path.write_bytes(data)
-    return path
 
 
 def named(name: bytes, *others: bytes) -> bytes:
@@ -324,9 +241,7 @@ XSPACES = {
     "a chip": space(plane("#Chip TPU 0 HBM")),
     "an error and nothing else": field(2, b"CUPTI: permission denied\n\tsee the log") + field(4, b"vm"),
     "a warning and nothing else": field(3, "zu groß".encode()),
-    "texts of a host that does not write UTF-8": space(host())
-    + field(3, b"Zugriff verweigert: \xfc")
-    + field(4, b"\xff"),
+    "texts that are no UTF-8": space(host()) + field(3, b"Zugriff verweigert: \xfc") + field(4, b"\xff"),
     "fields of a later version": space(host()) + field(5, 1) + field(6, b"more") + field(1, message(field(9, 1))),
     "a plane of a profiler that nobody knows": space(plane("Some accelerator", line("core", event("a", 0, 1)))),
     "such a plane without events, and an error": space(plane("Some accelerator"), errors=("no permission",)),
@@ -340,10 +255,6 @@ def test_an_xspace(case: str, read: Reader, tmp_path: Path) -> None:
 
 
 FOREIGN = {
-    "a profile of tfprof": (
-        field(1, field(1, 0) + field(2, field(1, b"x") + field(9, b"Const"))) + field(2, 1) + field(3, b"\x46"),
-        "is a tfprof profile (ProfileProto), not an XSpace; pass a *.xplane.pb file",
-    ),
     "a graph": (
         field(1, field(1, b"x") + field(2, b"Const")) * 2,
         "is a TensorFlow graph (GraphDef), not an XSpace; pass a *.xplane.pb file",
@@ -355,12 +266,8 @@ FOREIGN = {
     "names that are no text": (named(b"\x08\x01\x10", WITH_EVENT), "the names of its planes are not text"),
     "names that are no UTF-8": (named(b"\xff", WITH_EVENT), "the names of its planes are not text"),
     "warnings that are no text": (named(b"x", WITH_EVENT) + field(3, b"\x01"), "its errors, warnings or host names"),
-    "nothing but host names": (field(4, b"a"), "contains no planes"),
     "an error that is no text": (field(2, b"\x08\x96\x01"), "its errors, warnings or host names are not text"),
-    "a field of another type": (
-        named(b"x", WITH_EVENT) + field(2, 1),
-        "the field at byte 13 of 15 is not an XSpace field",
-    ),
+    "a field of another type": (named(b"x", WITH_EVENT) + field(2, 1), "at byte 13 of 15 is not an XSpace field"),
     "a field of another number": (named(b"x", WITH_EVENT) + field(7, b"y"), "at byte 13 of 16 is not an XSpace field"),
     "a plane's field of another type": (
         field(1, field(1, b"7") + field(2, b"x") + WITH_EVENT),
@@ -380,19 +287,3 @@ def test_what_is_none(case: str, read: Reader, tmp_path: Path) -> None:
         read(path)
     assert str(error.value).startswith(f"{path} ")
     assert words in str(error.value)
-
-
-def test_real_files_that_are_none_are_refused() -> None:
-    files = [path for path in (SHARED / "tfprof").rglob("*") if path.is_file() and not path.match("*.xplane.pb")]
-    if not files:
-        pytest.skip(f"{SHARED / 'tfprof'} is not there: it is no part of the project")
-    for path in files:
-        for read in READERS:
-            with pytest.raises(TraceFormatError):
-                read(path)
-
-
-def test_real_xspaces_are_read() -> None:
-    for path in (SHARED / "tfprof").rglob("*.xplane.pb"):
-        for read in READERS:
-            read(path)

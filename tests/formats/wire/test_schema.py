@@ -28,11 +28,6 @@ def test_what_the_whole_does_not_have_is_an_error(fields: dict[str, str]) -> Non
         parts_of(WHOLE, fields)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def decoder_name() -> None:
-    """Nothing is decoded here."""
-
-
 def test_a_reply_with_fields_that_are_not_declared() -> None:
     reply = read_message("ProfileResponse", field(2, b"unknown") + field(7, 1) + field(8, b"trace"))
     assert (reply.empty_trace, reply.xspace) == (True, b"trace")

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from builders import known
 
 from tfperf.formats.wire.untraced_gpu import LIBRARY_FIX, ROCM_FIX, SILENT_FIX, missing_gpu_work, report_of_failure
 
 
 def test_the_first_report_about_the_tracer_counts() -> None:
     library = f"vm: Failed to load libcupti\n({'x' * 200})"
-    found = report_of_failure(["the disk is full", library, "CUPTI_ERROR_UNKNOWN"])
-    assert found is not None
-    report, missing = found
+    report, missing = known(report_of_failure(["the disk is full", library, "CUPTI_ERROR_UNKNOWN"]))
     assert (report, missing.fix) == (library, LIBRARY_FIX)
     assert missing.cause.startswith('the job cannot load libcupti ("vm: Failed to load libcupti (xxx')
     assert len(missing.cause) < 200
