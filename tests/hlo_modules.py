@@ -50,7 +50,10 @@ def module(*computations: FoundComputation) -> Module:
     return link("m", computations, computations[-1].key)
 
 
-def of_one(instruction: FoundInstruction, *operands: str, called: Iterable[FoundComputation] = ()) -> Module:
+def of_one(
+    opcode: str, of: str, *operands: str, name: str = "r", called: Iterable[FoundComputation] = (), **fields: Any
+) -> Module:
     """A module of one instruction, whose operands `a`, `b`, ... are parameters of these shapes."""
-    parameters = [op(chr(97 + at), "parameter", each, parameter=at) for at, each in enumerate(operands)]
-    return module(*called, computation("main", *parameters, instruction))
+    names = [chr(97 + at) for at in range(len(operands))]
+    parameters = [op(names[at], "parameter", each, parameter=at) for at, each in enumerate(operands)]
+    return module(*called, computation("main", *parameters, op(name, opcode, of, *names, **fields)))

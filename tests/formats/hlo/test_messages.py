@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from builders import known
 from hlo_builders import F32, computation, instruction, program, shape
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,8 +35,7 @@ PROGRAM = program(computation("main", DOT, instruction(2, "copy.2", "copy", shap
 
 
 def test_instructions_name_their_op() -> None:
-    read = read_names(PROGRAM)
-    assert read is not None
+    read = known(read_names(PROGRAM))
     assert read.module == "jit_step"
     assert read.instructions == {
         "dot.1": NamedInstruction("dot", "model/dense/MatMul", "MatMul"),
@@ -46,13 +46,7 @@ def test_instructions_name_their_op() -> None:
 def test_devices_of_a_program_are_those_of_all_partitions() -> None:
     """Two partitions of two replicas; protobuf packs numbers."""
     assignment = message(*(field(3, field(1, bytes(replicas))) for replicas in ([4, 6], [5, 7])))
-    read = read_names(program(computation("main", DOT), extra=field(15, assignment)))
-    assert read is not None
-    assert read.devices == (4, 5, 6, 7)
-
-
-def test_bytes_that_are_no_program_are_none() -> None:
-    assert read_names(b"\xff\xff\xff") is None
+    assert known(read_names(program(computation("main", DOT), extra=field(15, assignment)))).devices == (4, 5, 6, 7)
 
 
 @given(st.binary(max_size=60))

@@ -57,9 +57,8 @@ def test_shapes_of_variables_and_outputs(tmp_path: Path) -> None:
 
 
 def test_a_scalar_has_one_element_and_an_unknown_rank_none(tmp_path: Path) -> None:
-    found = read(
-        tmp_path, graph(node("a", "V", variable=[]), node("b", "V", variable=None), node("c", "V", variable=[-1]))
-    )
+    nodes = [node(name, "V", variable=dims) for name, dims in {"a": [], "b": None, "c": [-1]}.items()]
+    found = read(tmp_path, graph(*nodes))
     assert [found.shape.dims(place) for place in range(3)] == [(1,), (), (-1,)]
     assert found.shape.elements().tolist() == [1, 0, 0]
 
@@ -70,10 +69,8 @@ def test_a_graph_without_shapes_or_inputs(tmp_path: Path) -> None:
 
 
 def test_a_meta_graph_and_a_saved_model_hold_graphs(tmp_path: Path) -> None:
-    meta = message("MetaGraphDef", graph_def=[graph(*LAYER)])
-    saved = field(1, 1) + message(
-        "SavedModel", meta_graphs=[meta, message("MetaGraphDef", graph_def=[graph(LAYER[0])])]
-    )
+    meta, other = (message("MetaGraphDef", graph_def=[graph(*nodes)]) for nodes in (LAYER, LAYER[:1]))
+    saved = field(1, 1) + message("SavedModel", meta_graphs=[meta, other])
     assert read(tmp_path, meta).names == read(tmp_path, saved).names == ["x", "w", "y", "z"]
 
 
@@ -98,11 +95,8 @@ library { function { signature { name: "f" } } }
 def test_a_graph_as_text_is_the_same(tmp_path: Path) -> None:
     found = read(tmp_path, TEXT.encode())
     assert (found.names, found.ops, found.is_nhwc.tolist()) == (["x", "y"], ["VariableV2", "Conv2D"], [False, True])
-    assert (found.shape.dims(0), found.output_shapes.dims(0), found.output_first.tolist()) == (
-        (4, 8),
-        (4, 8),
-        [0, 2, 2],
-    )
+    assert found.shape.dims(0) == found.output_shapes.dims(0) == (4, 8)
+    assert found.output_first.tolist() == [0, 2, 2]
     assert (found.input_source.tolist(), found.input_slot.tolist()) == ([0, 0], [0, -1])
 
 
@@ -117,7 +111,6 @@ def test_a_frozen_graph_has_constants_in_the_place_of_variables(tmp_path: Path) 
     [
         (b"", "is empty, but should be a graph"),
         (b"\x0a\x00", "nodes without a name"),
-        (graph(), "is empty"),
         (graph(node("a", "A"), node("a", "B")), "two nodes named 'a'"),
         (b"\x22\x02\x08\x1b", "a graph without nodes"),
         (b"\n\n    \n  \n\n\n   \n\n", "a graph without nodes"),
@@ -132,29 +125,10 @@ def test_what_is_no_graph(tmp_path: Path, data: bytes, said: str) -> None:
 
 OTHER_NAMES = {"Shape": "TensorShapeProto", "Dimension": "TensorShapeProto.Dim", "CodeDefTrace": "CodeDef.Trace"}
 SAME_NAMES = (
-    "GraphDef",
-    "NodeDef",
-    "MetaGraphDef",
-    "SavedModel",
-    "RunMetadata",
-    "StepStats",
-    "DeviceStepStats",
-    "NodeExecStats",
-    "AllocatorMemoryUsed",
-    "NodeOutput",
-    "TensorDescription",
-    "AllocationDescription",
-    "MemoryStats",
-    "OpLogProto",
-    "OpLogEntry",
-    "CodeDef",
-    "ProfileProto",
-    "ProfileNode",
-    "ExecProfile",
-    "ExecTime",
-    "ExecMemory",
-    "Tuple",
-)
+    "GraphDef", "NodeDef", "MetaGraphDef", "SavedModel", "RunMetadata", "StepStats", "DeviceStepStats", "NodeExecStats",
+    "AllocatorMemoryUsed", "NodeOutput", "TensorDescription", "AllocationDescription", "MemoryStats", "OpLogProto",
+    "OpLogEntry", "CodeDef", "ProfileProto", "ProfileNode", "ExecProfile", "ExecTime", "ExecMemory", "Tuple",
+)  # fmt: skip
 DUMP = """
 import importlib.util, json, sys, types
 # The package without its __init__, which would load all of TensorFlow.
@@ -200,16 +174,9 @@ def test_all_messages_can_be_built() -> None:
         assert TENSORFLOW.message_class(name)().SerializeToString() == b""
 
 
-def test_elements_are_the_product_of_known_dimensions() -> None:
-    some = shapes([[4, 8], None, [1], [3, -1], [], [7, 0, 2]])
-    assert some.elements().tolist() == [32, 0, 1, 0, 0, 0]
-
-
-def test_more_elements_than_a_number_holds_are_not_counted() -> None:
-    assert shapes([[1 << 40, 1 << 40], [1 << 40, 4]]).elements().tolist() == [0, 1 << 42]
-
-
-def test_nothing_has_no_elements() -> None:
+def test_elements_are_the_product_of_known_dimensions_that_a_number_holds() -> None:
+    some = shapes([[4, 8], None, [1], [3, -1], [], [7, 0, 2], [1 << 40, 1 << 40], [1 << 40, 4]])
+    assert some.elements().tolist() == [32, 0, 1, 0, 0, 0, 0, 1 << 42]
     assert shapes([]).elements().tolist() == []
 
 
@@ -217,7 +184,4 @@ def test_taking_keeps_order_and_knows_what_is_missing() -> None:
     some = shapes([[4, 8], [2], None]).take(np.array([2, 1, -1, 0]))
     assert [some.dims(place) for place in range(4)] == [(), (2,), (), (4, 8)]
     assert some.known.tolist() == [False, True, False, True]
-
-
-def test_taking_from_nothing() -> None:
     assert shapes([]).take(np.array([-1, -1])).known.tolist() == [False, False]

@@ -23,7 +23,7 @@ def only(data: bytes) -> OpGraph:
     return found
 
 
-def nodes(found: OpGraph) -> dict[str, int]:
+def named(found: OpGraph) -> dict[str, int]:
     return {node.name: index for index, node in enumerate(found.nodes)}
 
 
@@ -38,7 +38,7 @@ def test_users_are_found_through_ops_that_leave_values_as_they_are() -> None:
     found = only(
         graph(fed("a", 2), op("i", "Identity", "a"), op("c", "Cast", "i"), op("r", "Relu", "c"), op("s", "Neg", "i"))
     )
-    at = nodes(found)
+    at = named(found)
     assert {user for user, _ in found.users(at["a"])} == {at["r"], at["s"]}
     assert found.source(at["r"], 0) == at["a"]
 
@@ -49,7 +49,7 @@ def test_functions_stand_where_they_are_called() -> None:
     found = only(
         graph(fed("a", 4), call("p", "__inference_outer_7", "a"), op("end", "Neg", "p"), functions=[inner, outer])
     )
-    at = nodes(found)
+    at = named(found)
     relu = next(index for name, index in at.items() if name.endswith("y"))
     assert found.op(relu) == "Relu"
     assert found.source(relu, 0) == at["a"]
@@ -58,14 +58,11 @@ def test_functions_stand_where_they_are_called() -> None:
 
 def test_signatures_of_one_function_are_judged_once() -> None:
     body = function("__inference_call_1", {"x": (4,)}, [op("y", "Relu", "x", out=(4,))], "y:activations:0")
-    wrappers = [
-        function(
-            f"__inference_signature_wrapper_call_{n}", {"x": (4,)}, [call("c", "__inference_call_1", "x")], "c:output:0"
-        )
-        for n in (2, 3)
-    ]
+    names = [f"__inference_signature_wrapper_call_{n}" for n in (2, 3)]
+    inner = [call("c", "__inference_call_1", "x")]
+    wrappers = [function(name, {"x": (4,)}, inner, "c:output:0") for name in names]
     saving = function("__inference__traced_save_9", {"x": (4,)}, [op("s", "SaveV2", "x")], "s:0")
-    calls = [call(f"p{n}", f"__inference_signature_wrapper_call_{n}", "a") for n in (2, 3)]
+    calls = [call(f"p{n}", name, "a") for n, name in enumerate(names)]
     main, model = graphs(graph(fed("a", 4), *calls, functions=[body, *wrappers, saving]))
     assert [node.op for node in main.nodes] == ["Placeholder"]
     assert [node.op for node in model.nodes] == ["_Arg", "Relu"]
@@ -99,7 +96,7 @@ def test_constants_and_attributes() -> None:
     ]
     conv = op("c", "Conv2D", data_format="NCHW", dtype=HALF, groups=2, wide=True)
     found = only(graph(ints("v", 3, 1, 2, 0), scalar, *others, conv))
-    at = nodes(found)
+    at = named(found)
     values = {name: found.constant(index) for name, index in at.items()}
     assert {name: None if value is None else value.reshape(-1).tolist() for name, value in values.items()} == {
         "v": [3, 1, 2, 0], "s": [-1], "p": [3, -1], "f": [7, 7, 7], "o": None, "c": None
@@ -119,7 +116,7 @@ def test_text_graphs_have_attributes_too(tmp_path: Path) -> None:
         'attr { key: "_output_shapes" value { list { shape { unknown_rank: true } shape { dim { size: -1 } } } } } }\n'
     )
     (found,) = read_graphs(path)
-    at = nodes(found)
+    at = named(found)
     assert found.constant_input(at["t"], 0) == [1, 0]
     assert found.dtype(at["t"]) == "float16"
     assert found.nodes[at["t"]].shapes == [None, (-1,)]
@@ -161,9 +158,8 @@ SHAPE = op("s", "Shape", "x", out=(3,))
 
 def value(*nodes: dict[str, Any]) -> Any:
     """Return what the node `y` holds."""
-    (found,) = graphs_of(InputFile(Path("graph.pb"), "GraphDef", graph(X, SHAPE, *nodes)))
-    index = next(index for index, node in enumerate(found.nodes) if node.name == "y")
-    numbers = value_of(found, index)
+    found = only(graph(X, SHAPE, *nodes))
+    numbers = value_of(found, named(found)["y"])
     return None if numbers is None else numbers.tolist()
 
 

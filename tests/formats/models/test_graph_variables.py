@@ -131,36 +131,26 @@ def test_lists_that_a_loop_fills_for_the_gradients_are_no_gradients(path: Path) 
         node("gradient_tape/accumulator", "EmptyTensorList", "gradient_tape/size"),
         node("model/while", "While", "gradient_tape/accumulator"),
         *captured("model/late/Cast", (9,)),
-        node(
-            "model/late/update/AssignVariableOp",
-            "AssignVariableOp",
-            "model/late/Cast/ReadVariableOp/resource",
-            "model/while",
-        ),
+        node("model/late/update", "AssignVariableOp", "model/late/Cast/ReadVariableOp/resource", "model/while"),
     )
     assert counted(found)["model/late/Cast"] == ((9,), False)
 
 
 def test_ops_that_train_resources_in_a_function(path: Path) -> None:
+    resource = "ReadVariableOp/resource"
     found = variables(
         path,
         *captured("model/a/MatMul", (3, 4)),
         *captured("Adam/m", (3, 4)),
-        node(
-            "Adam/update",
-            "ResourceApplyAdam",
-            "model/a/MatMul/ReadVariableOp/resource",
-            "Adam/m/ReadVariableOp/resource",
-        ),
+        node("Adam/update", "ResourceApplyAdam", f"model/a/MatMul/{resource}", f"Adam/m/{resource}"),
     )
     assert counted(found) == {"model/a/MatMul": ((3, 4), True)}
     assert apart(found) == {"Adam/m": OPTIMIZER}
 
 
 def test_resources_that_only_go_into_functions_are_counted_as_hidden(path: Path) -> None:
-    found = variables(
-        path, *captured("a/MatMul", (2,)), handle("b"), node("while", "While", "b/ReadVariableOp/resource")
-    )
+    loop = node("while", "While", "b/ReadVariableOp/resource")
+    found = variables(path, *captured("a/MatMul", (2,)), handle("b"), loop)
     assert counted(found) == {"a/MatMul": ((2,), None)}
     assert found.hidden == 1
 

@@ -269,10 +269,7 @@ FOREIGN = {
     "an error that is no text": (field(2, b"\x08\x96\x01"), "its errors, warnings or host names are not text"),
     "a field of another type": (named(b"x", WITH_EVENT) + field(2, 1), "at byte 13 of 15 is not an XSpace field"),
     "a field of another number": (named(b"x", WITH_EVENT) + field(7, b"y"), "at byte 13 of 16 is not an XSpace field"),
-    "a plane's field of another type": (
-        field(1, field(1, b"7") + field(2, b"x") + WITH_EVENT),
-        "at byte 2 of 14 is not",
-    ),
+    "a plane's field of another type": (field(1, field(1, b"7") + field(2, b"x") + WITH_EVENT), "at byte 2 of 14 is"),
     "a plane's field of another number": (named(b"x", WITH_EVENT, field(12, b"y")), "at byte 13 of 16 is not"),
     "planes without a name": (field(1, WITH_EVENT) * 2, "its planes have no names"),
 }
