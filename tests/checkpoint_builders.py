@@ -1,10 +1,13 @@
-"""Checkpoints of TensorFlow, made in a few words, and tables whose checksums are right whatever else is wrong."""
+"""Checkpoints of TensorFlow and files of Keras, made in a few words; checksums are right whatever else is wrong."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 from protobytes import varint
@@ -15,6 +18,8 @@ from tfperf.formats.models.checkpoint import crc32c, masked
 MAGIC = bytes.fromhex("57fb808b247547db")
 NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "string": 7, "int64": 9, "float16": 19}
 Values = Mapping[str, npt.NDArray[np.generic]]
+Layers = Mapping[str, tuple[str, Sequence[tuple[int, ...]]]]
+"""For each group of a weights file, the name of its layer, and the shapes of its weights."""
 
 
 def block(entries: Mapping[bytes, bytes], restarts: int = 1) -> bytes:
@@ -58,3 +63,23 @@ def write_checkpoint(prefix: Path, values: Values, texts: Mapping[str, bytes] = 
     Path(f"{prefix}.index").write_bytes(table(block(entries)))
     Path(f"{prefix}.data-00000-of-00001").write_bytes(data)
     return prefix
+
+
+def write_weights(path: Path, layers: Layers) -> Path:
+    """Write a weights file as Keras 3 lays it out."""
+    with h5py.File(path, "w") as root:
+        for group, (name, shapes) in layers.items():
+            variables = root.create_group(f"{group}/vars".lstrip("/"))
+            variables.attrs["name"] = name
+            for number, dims in enumerate(shapes):
+                variables[str(number)] = np.zeros(dims, np.float32)
+    return path
+
+
+def write_keras(folder: Path, layers: Layers, config: object, compression: int = zipfile.ZIP_STORED) -> Path:
+    """Write `model.keras`, with a configuration as text or as what its JSON holds."""
+    path = folder / "model.keras"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", config if isinstance(config, str) else json.dumps(config))
+        archive.write(write_weights(folder / "weights.h5", layers), "model.weights.h5", compress_type=compression)
+    return path

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,15 +11,13 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from checkpoint_builders import Layers, write_keras, write_weights
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.formats.models.keras_files import h5_variables, keras_variables
 from tfperf.formats.models.variables import COUNTER, OPTIMIZER, Variable
-
-Layers = Mapping[str, tuple[str, Sequence[tuple[int, ...]]]]
-"""For each group of a file, the name of its layer, and the shapes of its weights."""
 
 SMALL: Layers = {
     "": ("model", ()),
@@ -31,17 +29,6 @@ SMALL: Layers = {
     "layers/own": ("own", ((6, 6),)),
     "optimizer": ("adam", ((784, 128),)),
 }
-
-
-def write_weights(path: Path, layers: Layers = SMALL) -> Path:
-    """Write a weights file as Keras 3 lays it out."""
-    with h5py.File(path, "w") as root:
-        for group, (name, shapes) in layers.items():
-            variables = root.create_group(f"{group}/vars".lstrip("/"))
-            variables.attrs["name"] = name
-            for number, shape in enumerate(shapes):
-                variables[str(number)] = np.zeros(shape, np.float32)
-    return path
 
 
 def layer(kind: str, name: str, **settings: Any) -> dict[str, Any]:
@@ -61,14 +48,6 @@ CONFIG = layer(
 )
 
 
-def write_model(folder: Path, config: object = CONFIG, compression: int = zipfile.ZIP_STORED) -> Path:
-    path = folder / "model.keras"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("config.json", config if isinstance(config, str) else json.dumps(config))
-        archive.write(write_weights(folder / "weights.h5"), "model.weights.h5", compress_type=compression)
-    return path
-
-
 def counted(variables: Sequence[Variable]) -> dict[str, tuple[tuple[int, ...] | None, bool | None]]:
     return {each.path: (each.shape, each.trainable) for each in variables if not each.apart}
 
@@ -83,48 +62,40 @@ def refusal(path: Path) -> str:
 
 
 def test_weights_have_the_names_of_their_layers_not_of_their_groups(tmp_path: Path) -> None:
-    found = h5_variables(write_weights(tmp_path / "m.weights.h5"))
+    found = h5_variables(write_weights(tmp_path / "m.weights.h5", SMALL))
     assert counted(found) == {
-        "hidden1/0": ((784, 128), None),
-        "hidden1/1": ((128,), None),
+        "hidden1/0": ((784, 128), None), "hidden1/1": ((128,), None),
         **{f"bn/{number}": ((4,), None) for number in range(4)},
         "inner/d/0": ((3, 4), None),
         "lstm/lstm_cell/0": ((5, 20), None),
         "own/0": ((6, 6), None),
-    }
+    }  # fmt: skip
     assert [(each.path, each.apart) for each in found if each.apart] == [("adam/0", OPTIMIZER)]
 
 
 def test_the_configuration_of_a_model_says_what_is_trained(tmp_path: Path) -> None:
-    found = counted(keras_variables(write_model(tmp_path)))
+    found = counted(keras_variables(write_keras(tmp_path, SMALL, CONFIG)))
     assert {path: trainable for path, (_, trainable) in found.items()} == {
-        "hidden1/0": False,
-        "hidden1/1": False,
-        "bn/0": True,
-        "bn/1": True,
-        "bn/2": False,
-        "bn/3": False,
-        "inner/d/0": True,
-        "lstm/lstm_cell/0": True,
-        "own/0": None,
-    }
+        "hidden1/0": False, "hidden1/1": False, "bn/0": True, "bn/1": True, "bn/2": False, "bn/3": False,
+        "inner/d/0": True, "lstm/lstm_cell/0": True, "own/0": None,
+    }  # fmt: skip
 
 
 def test_batch_normalization_without_scale_keeps_three_weights(tmp_path: Path) -> None:
     config = layer("Sequential", "model", layers=[layer("BatchNormalization", "bn", scale=False, center=True)])
-    found = counted(keras_variables(write_model(tmp_path, config)))
+    found = counted(keras_variables(write_keras(tmp_path, SMALL, config)))
     assert [found[f"bn/{number}"][1] for number in range(3)] == [True, False, False]
 
 
 def test_quantized_layers_are_not_said_to_be_trained(tmp_path: Path) -> None:
     policy = {"class_name": "QuantizedDTypePolicy"}
     config = layer("Sequential", "model", layers=[layer("Dense", "hidden1", dtype=policy)])
-    assert counted(keras_variables(write_model(tmp_path, config)))["hidden1/0"][1] is None
+    assert counted(keras_variables(write_keras(tmp_path, SMALL, config)))["hidden1/0"][1] is None
 
 
 @pytest.mark.parametrize("config", ["", "[]", "{", "[" * 100_000, '{"config": {"layers": [3, {"config": 1}]}}', "null"])
 def test_what_the_configuration_does_not_say_is_unknown(tmp_path: Path, config: str) -> None:
-    found = counted(keras_variables(write_model(tmp_path, config)))
+    found = counted(keras_variables(write_keras(tmp_path, SMALL, config)))
     assert len(found) == 9
     assert {trainable for _, trainable in found.values()} == {None}
 
@@ -159,7 +130,7 @@ def test_types_are_those_that_keras_says(tmp_path: Path) -> None:
 
 
 def test_links_out_of_the_file_and_in_circles_are_not_followed(tmp_path: Path) -> None:
-    other = write_weights(tmp_path / "other.h5")
+    other = write_weights(tmp_path / "other.h5", SMALL)
     with h5py.File(write_weights(tmp_path / "m.weights.h5", {"layers/dense": ("a", ((2, 3),))}), "a") as root:
         root["layers/out"] = h5py.ExternalLink(str(other), "/layers")
         root["layers/soft"] = h5py.SoftLink("/layers/dense")
@@ -176,20 +147,20 @@ def test_files_that_keras_did_not_save_are_refused_in_a_line(tmp_path: Path) -> 
     with zipfile.ZipFile(tmp_path / "other.keras", "w") as archive:
         archive.writestr("a", "b")
     assert "without model.weights.h5" in refusal(tmp_path / "other.keras")
-    assert "unzip it" in refusal(write_model(tmp_path, compression=zipfile.ZIP_DEFLATED))
+    assert "unzip it" in refusal(write_keras(tmp_path, SMALL, CONFIG, zipfile.ZIP_DEFLATED))
     assert "cannot open" in refusal(tmp_path / "none.h5")
     assert "cannot read" in refusal(tmp_path / "missing.keras")
 
 
 @pytest.mark.parametrize("kept", [8, 100, 2000, 5000])
 def test_files_that_are_cut_off_are_refused_in_a_line(tmp_path: Path, kept: int) -> None:
-    weights = write_weights(tmp_path / "m.weights.h5")
+    weights = write_weights(tmp_path / "m.weights.h5", SMALL)
     weights.write_bytes(weights.read_bytes()[:kept])
     assert "is damaged, or not an HDF5 file" in refusal(weights)
 
 
 def test_without_h5py_it_is_said_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    weights = write_weights(tmp_path / "m.weights.h5")
+    weights = write_weights(tmp_path / "m.weights.h5", SMALL)
     monkeypatch.setitem(sys.modules, "h5py", None)
     assert "pip install 'tfperf[h5]'" in refusal(weights)
 
@@ -199,7 +170,7 @@ def test_damaged_zip_files_end_in_an_error_or_in_variables(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     """Everything but the weights is damaged: those are HDF5's to read."""
-    path = write_model(tmp_path_factory.mktemp("damaged"))
+    path = write_keras(tmp_path_factory.mktemp("damaged"), SMALL, CONFIG)
     damaged = bytearray(path.read_bytes())
     weights = damaged.index(b"\x89HDF")
     directory = damaged.rindex(b"PK\x01\x02") - 200

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
-from checkpoint_builders import write_checkpoint
+from checkpoint_builders import write_checkpoint, write_keras, write_weights
 from click.testing import CliRunner, Result
 from job_environment import job_environment
-from protobytes import field
+from protobytes import field, written
 from tfprof_builders import graph, message, node, op_log, shape
 
 from tfperf.cli import main
@@ -52,19 +50,6 @@ def meta_graph(*fields: bytes) -> bytes:
 def write_graph(folder: Path) -> Path:
     (folder / "graph.pb").write_bytes(session_graph())
     return folder / "graph.pb"
-
-
-def write_text(folder: Path) -> Path:
-    """Write the graph in protobuf's text format, as `tf.io.write_graph` does."""
-    lines = []
-    for name, dims, dtype in [*((*each, "DT_FLOAT_REF") for each in MLP.items()), ("global_step", (1,), "DT_INT64")]:
-        sizes = " ".join(f"dim {{ size: {size} }}" for size in dims)
-        shape = f'attr {{ key: "shape" value {{ shape {{ {sizes} }} }} }}'
-        lines.append(
-            f'node {{ name: "{name}" op: "VariableV2" attr {{ key: "dtype" value {{ type: {dtype} }} }} {shape} }}\n'
-        )
-    (folder / "graph.pbtxt").write_text("".join(lines))
-    return folder / "graph.pbtxt"
 
 
 def write_graph_and_log(folder: Path) -> Path:
@@ -137,36 +122,29 @@ def write_session_saved_model(folder: Path) -> Path:
     return folder / "saved_model.pb"
 
 
-def write_weights(folder: Path) -> Path:
-    with h5py.File(folder / "model.weights.h5", "w") as root:
-        for number, layer in enumerate(("hidden1", "hidden2", "softmax_linear")):
-            group = root.create_group(f"layers/dense_{number}/vars")
-            group.attrs["name"] = layer
-            group["0"], group["1"] = (np.zeros(dims, np.float32) for name, dims in MLP.items() if layer in name)
-    return folder / "model.weights.h5"
+LAYERS = {
+    f"layers/dense_{number}": (layer, [dims for name, dims in MLP.items() if layer in name])
+    for number, layer in enumerate(("hidden1", "hidden2", "softmax_linear"))
+}
 
 
-def write_keras(folder: Path) -> Path:
+def write_h5(folder: Path) -> Path:
+    return write_weights(folder / "model.weights.h5", LAYERS)
+
+
+def write_model(folder: Path) -> Path:
     layers = [
-        {"module": "keras.layers", "class_name": "Dense", "config": {"name": name}}
-        for name in ("hidden1", "hidden2", "softmax_linear")
+        {"module": "keras.layers", "class_name": "Dense", "config": {"name": name}} for name, _ in LAYERS.values()
     ]
-    with zipfile.ZipFile(folder / "model.keras", "w") as archive:
-        archive.writestr("config.json", json.dumps({"config": {"name": "mlp", "layers": layers}}))
-        archive.write(write_weights(folder), "model.weights.h5")
-    return folder / "model.keras"
+    return write_keras(folder, LAYERS, {"config": {"name": "mlp", "layers": layers}})
 
 
 SAYING = (
-    write_graph_and_log,
-    write_meta_graph,
-    write_checkpoint_with_meta,
-    write_saved_model,
-    write_session_saved_model,
-    write_keras,
-)
+    write_graph_and_log, write_meta_graph, write_checkpoint_with_meta, write_saved_model, write_session_saved_model,
+    write_model,
+)  # fmt: skip
 """Sources that say what is trained."""
-SILENT = (write_graph, write_text, write_function, write_named_checkpoint, write_object_checkpoint, write_weights)
+SILENT = (write_graph, write_function, write_named_checkpoint, write_object_checkpoint, write_h5)
 
 
 def table(report: Report, name: str) -> Table:
@@ -202,7 +180,7 @@ def test_what_is_not_counted_is_listed_apart(tmp_path: Path) -> None:
     assert apart.data["why"] == ["optimizer"] * 6 + ["counter or seed"]
     assert sum(apart.data["elements"]) == TOTAL + 1
     assert report.summary["not_counted_bytes"] == 4 * TOTAL + 8
-    without = params_report(write_weights(tmp_path))
+    without = params_report(write_h5(tmp_path))
     assert [table.name for table in without.tables()] == ["params_layers", "params_variables"]
 
 
@@ -214,7 +192,7 @@ def test_a_log_says_what_is_trained_and_only_of_graphs(tmp_path: Path) -> None:
     log.write_bytes(op_log({"hidden1/kernel": {"types": ["other"]}}))
     assert params_report(tmp_path / "graph.pb", log).summary["unknown_params"] == TOTAL
     with pytest.raises(TfprofInputError, match="omit --op-log"):
-        params_report(write_keras(tmp_path), log)
+        params_report(write_model(tmp_path), log)
 
 
 def test_a_total_that_may_be_wrong_is_said_to_be(tmp_path: Path) -> None:
@@ -234,22 +212,20 @@ def test_a_total_that_may_be_wrong_is_said_to_be(tmp_path: Path) -> None:
     assert table(report, "params_layers").data["params"] == [None]
 
 
-def write(path: Path, data: bytes) -> Path:
-    path.write_bytes(data)
-    return path
-
-
 @pytest.mark.parametrize(
     ("make", "why"),
     [
         (lambda folder: folder, "has no saved_model.pb, checkpoint or graph.pb"),
         (lambda folder: folder / "none", "cannot open"),
-        (lambda folder: write(folder / "empty", b""), "is empty: pass a SavedModel"),
-        (lambda folder: write(folder / "log", op_log({"a": {"stack": [("f", 1, "g")]}})), "a tfprof log"),
-        (lambda folder: write(folder / "text", b"hello, this is text"), "not a graph in protobuf's text format"),
-        (lambda folder: write(folder / "odd", bytes(range(256))), "pass a SavedModel, a .keras"),
-        (lambda folder: write(folder / "graph.pb", graph(node("c", "Const", outputs=[(3,)]))), "without variables"),
-        (lambda folder: write(folder / "saved_model.pbtxt", b"").parent, "is a text SavedModel"),
+        (lambda folder: written(folder, b"", name="empty"), "is empty: pass a SavedModel"),
+        (lambda folder: written(folder, op_log({"a": {"stack": [("f", 1, "g")]}}), name="log"), "a tfprof log"),
+        (lambda folder: written(folder, b"hello, this is text", name="text"), "not a graph in protobuf's text format"),
+        (lambda folder: written(folder, bytes(range(256)), name="odd"), "pass a SavedModel, a .keras"),
+        (
+            lambda folder: written(folder, graph(node("c", "Const", outputs=[(3,)])), name="graph.pb"),
+            "without variables",
+        ),
+        (lambda folder: written(folder, b"", name="saved_model.pbtxt").parent, "is a text SavedModel"),
     ],
 )
 def test_what_holds_no_parameters_is_refused_in_a_line(tmp_path: Path, make: Callable[[Path], Path], why: str) -> None:
@@ -264,7 +240,7 @@ def run(*arguments: str | Path) -> Result:
 
 
 def test_people_see_layers_with_shares_in_80_columns(tmp_path: Path) -> None:
-    shown = run(write_keras(tmp_path))
+    shown = run(write_model(tmp_path))
     assert shown.exit_code == 0, shown.output
     lines = shown.output.splitlines()
     assert max(map(len, lines)) <= 80
