@@ -177,9 +177,6 @@ def test_rules_are_declared_whole() -> None:
         assert all((rule.title, rule.needs, rule.when, rule.advice, rule.unless, rule.says, rule.source)), rule.id
 
 
-# --- what the rules say, to the digit ---
-
-
 def test_padding_of_a_convolution_is_that_of_its_tensors() -> None:
     (found,) = (each for each in linted(*convolved(100, 64, 64)).violations if each.rule == "TPU-CV-1")
     activation, result, kernel = found.tensors
@@ -269,9 +266,8 @@ def test_a_slice_that_takes_out_what_was_put_in() -> None:
 
 
 def test_cuts_of_shapes_are_not_looked_at() -> None:
-    result = linted(
-        X, op("shape", "Shape", "x", out=(4,)), ints("o", 1), op("s", "StridedSlice", "shape", "o", "o", "o")
-    )
+    shape = op("shape", "Shape", "x", out=(4,))
+    result = linted(X, shape, ints("o", 1), op("s", "StridedSlice", "shape", "o", "o", "o"))
     assert (result.evaluated, [*result.unknown]) == (0, ["x"])
 
 
@@ -290,13 +286,9 @@ def test_a_transpose_that_is_undone_is_told_once() -> None:
 
 
 def test_reductions_of_one_tensor_are_parallel() -> None:
-    (found,) = linted(
-        X, ints("i", 1, 2, 3), op("s", "Sum", "x", "i", out=(30,)), op("m", "Max", "x", "i", out=(30,))
-    ).violations
+    reductions = [op(name, kind, "x", "i", out=(30,)) for name, kind in (("s", "Sum"), ("m", "Max"))]
+    (found,) = linted(X, ints("i", 1, 2, 3), *reductions).violations
     assert (found.rule, found.level, found.ops) == ("TPU-RD-2", "info", ("s", "m"))
-
-
-# --- what cannot be judged ---
 
 
 def test_open_dimensions_are_counted_and_are_never_findings() -> None:
@@ -313,9 +305,6 @@ def test_open_dimensions_are_counted_and_are_never_findings() -> None:
 def test_computed_permutations_are_not_evaluable() -> None:
     result = linted(X, fed("perm", 4), op("t", "Transpose", "x", "perm", out=IMAGE))
     assert result.unknown["t"] == "the permutation is computed at run time"
-
-
-# --- what is asked ---
 
 
 def test_rules_are_chosen_and_ignored() -> None:
@@ -350,12 +339,7 @@ def test_the_device_is_that_of_the_graph() -> None:
 def test_ops_that_a_list_does_not_have(tmp_path: Path) -> None:
     path = tmp_path / "ops.txt"
     path.write_text("# supported\nRelu\n* `tf.raw_ops.MatMul`\n\n")
-    nodes = [
-        *PRODUCT,
-        op("r", "Relu", "m", out=SQUARE),
-        op("s", "Where", "r", out=SQUARE),
-        op("t", "Where", "r", out=SQUARE),
-    ]
+    nodes = [*PRODUCT, op("r", "Relu", "m", out=SQUARE), *(op(name, "Where", "r", out=SQUARE) for name in "st")]
     (found,) = (each for each in linted(*nodes, supported_ops=path).violations if each.rule == "TPU-OP-1")
     assert (found.op_type, found.ops, found.level) == ("Where", ("s", "t"), "high")
     path.write_text("\n# none\n")
@@ -366,9 +350,6 @@ def test_ops_that_a_list_does_not_have(tmp_path: Path) -> None:
 def test_what_is_no_model_is_an_error() -> None:
     with pytest.raises(LintError, match="is not a model that can be checked"):
         lint_model(3.5)
-
-
-# --- graphs that TensorFlow made ---
 
 
 @pytest.mark.skipif(not REFERENCE.exists(), reason="the graphs of the reference are not here")

@@ -2,42 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 from hlo_modules import computation, module, op
-from hlo_rule_builders import named, parameter
+from hlo_rule_builders import NHWC, dotted, judged, named, parameter
+from hlo_rule_builders import rules_in as rules_of
 
 from tfperf.formats.hlo.model import ConvolutionDims, DotDims, FoundInstruction, WindowDim
-from tfperf.models.linter.rule import Ledger, Violation
-from tfperf.models.linter.rules import RULES, check_program
 
-PLAIN = DotDims((1,), (0,))
-NHWC = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
+rules_in = partial(rules_of, device="gpu")
 CONFIG = (
     '{"gemm_backend_config":{"dot_dimension_numbers":{"lhs_contracting_dimensions":["1"],'
     '"rhs_contracting_dimensions":["0"],"lhs_batch_dimensions":[],"rhs_batch_dimensions":[]}}}'
 )
 
 
-def found(*instructions: FoundInstruction) -> list[Violation]:
-    ledger = Ledger(RULES)
-    check_program(module(computation("main", *instructions)), ledger, "gpu")
-    return ledger.violations
-
-
-def rules_in(*instructions: FoundInstruction) -> list[str]:
-    return [violation.rule for violation in found(*instructions)]
-
-
-def dotted(left: str, right: str, of: str, dims: DotDims = PLAIN, name: str = "jit(f)/dot") -> list[FoundInstruction]:
-    operands = [parameter("a", left), parameter("b", right, 1)]
-    return [*operands, op("d", "dot", of, "a", "b", dot=dims, metadata=named(name))]
-
-
 def test_sizes_of_a_product_are_held_against_the_multiple_of_its_type() -> None:
     """N = 1001 in 16 bit: to 1008. The result of 4096 x 1008 numbers has 8.3 MB."""
-    (violation,) = found(*dotted("bf16[4096,512]", "bf16[512,1001]", "bf16[4096,1001]"))
+    product = dotted("bf16[4096,512]", "bf16[512,1001]", "bf16[4096,1001]")
+    (violation,) = judged(module(computation("main", *product)), "gpu").violations
     assert (violation.rule, violation.level) == ("GPU-MM-1", "medium")
     assert violation.what == "N = 1001 (to 1008): tensor cores require multiples of 8 in bfloat16"
     assert violation.wasted_bytes == 2 * 7 * (512 + 4096)
@@ -119,7 +104,7 @@ def transposed(*, size: int = 32, name: str = "", target: str = "__cudnn$convFor
 
 
 def test_transposes_beside_calls_of_a_gpu_are_conversions_whoever_made_them() -> None:
-    (violation,) = found(*transposed())
+    (violation,) = judged(module(computation("main", *transposed())), "gpu").violations
     assert (violation.rule, violation.moved_bytes) == ("GPU-LY-2", 2 * 4 * 32 * 32 * 32 * 16)
     assert rules_in(*transposed(size=8)) == []
     assert rules_in(*transposed(target="")) == []  # for a CPU
@@ -128,6 +113,5 @@ def test_transposes_beside_calls_of_a_gpu_are_conversions_whoever_made_them() ->
 
 
 def test_sizes_that_are_not_known_are_counted() -> None:
-    ledger = Ledger(RULES)
-    check_program(module(computation("main", *dotted("f32[?,12]", "f32[12,10]", "f32[?,10]"))), ledger, "gpu")
-    assert ledger.unknown == {"d": "a dimension is unknown"}
+    product = dotted("f32[?,12]", "f32[12,10]", "f32[?,10]")
+    assert judged(module(computation("main", *product)), "gpu").unknown == {"d": "a dimension is unknown"}

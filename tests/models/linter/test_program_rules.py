@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from hlo_modules import computation, module, op
-from hlo_rule_builders import MAX, SQUARE, SUM, ZERO, found_in, judged, named, parameter, rules_in
+from hlo_rule_builders import MAX, NHWC, SQUARE, SUM, ZERO, dotted, found_in, judged, named, parameter, rules_in
 
-from tfperf.formats.hlo.model import ConvolutionDims, DotDims, FoundInstruction, Shape, WindowDim
+from tfperf.formats.hlo.model import DotDims, FoundInstruction, Shape, WindowDim
 
 
 def test_bodies_of_loops_are_judged_too() -> None:
@@ -65,12 +65,8 @@ def test_inputs_are_judged_and_weights_are_not(shape: str, result: str, rules: l
 
 
 def test_random_numbers_are_told_once_for_each_scope() -> None:
-    names = [
-        "jit(f)/drop/jit(_threefry)/add",
-        "jit(f)/drop/jit(_threefry)/while/xor",
-        "jit(f)/other/jit(_threefry)/add",
-    ]
-    draws = [op(f"n{at}", "add", "u32[8]", "x", "x", metadata=named(name)) for at, name in enumerate(names)]
+    names = ("drop/jit(_threefry)/add", "drop/jit(_threefry)/while/xor", "other/jit(_threefry)/add")
+    draws = [op(name, "add", "u32[8]", "x", "x", metadata=named(f"jit(f)/{name}")) for name in names]
     normal = op("r", "rng", "f32[8]", "x", "x", distribution="normal", metadata=named("noise/random_bits"))
     assert rules_in(parameter("x", "u32[8]"), *draws, normal) == ["TPU-RN-3", "TPU-RN-3", "TPU-RN-2"]
 
@@ -87,26 +83,12 @@ def test_transposes_need_the_layouts_of_a_tpu(tiles: Any, name: str, rules: list
     assert rules_in(SQUARE, made) == rules
 
 
-PLAIN = DotDims((1,), (0,))
-
-
-def dotted(left: str, right: str, of: str, dims: DotDims = PLAIN) -> list[FoundInstruction]:
-    operands = [parameter("a", left), parameter("b", right, 1)]
-    return [*operands, op("d", "dot", of, "a", "b", dot=dims, metadata=named("jit(f)/dot"))]
-
-
-@pytest.mark.parametrize(
-    ("instructions", "rules"),
-    [
-        (
-            dotted("f32[1000,100,100]", "f32[1000,100,100]", "f32[1000,100,100]", DotDims((2,), (1,), (0,), (0,))),
-            ["TPU-MM-3"],
-        ),
-        (dotted("f32[2048,2048]", "f32[2048,10]", "f32[2048,10]"), []),  # 12.8 or 1.6 times as large, and small
-    ],
-)
-def test_padding_counts_where_it_is_large(instructions: list[FoundInstruction], rules: list[str]) -> None:
-    assert rules_in(*instructions) == rules
+def test_padding_counts_where_it_is_large() -> None:
+    shape = "f32[1000,100,100]"
+    batched = dotted(shape, shape, shape, DotDims((2,), (1,), (0,), (0,)))
+    assert rules_in(*batched) == ["TPU-MM-3"]
+    # 12.8 or 1.6 times as large, and small.
+    assert rules_in(*dotted("f32[2048,2048]", "f32[2048,10]", "f32[2048,10]")) == []
 
 
 WINDOW = tuple(WindowDim(size=size) for size in (1, 2, 2, 1))
@@ -118,10 +100,9 @@ WINDOW = tuple(WindowDim(size=size) for size in (1, 2, 2, 1))
     ((WindowDim(), WindowDim(), WindowDim(5), WindowDim()), "jit(f)/cumsum", []),
 ])  # fmt: skip
 def test_pooling_is_what_a_program_asks_for(window: Any, name: str, rules: list[str]) -> None:
-    pooled = op(
-        "p", "reduce-window", "f32[32,32,32,16]", "i", "zero", calls=["max"], window=window, metadata=named(name)
-    )
-    image = op("i", "broadcast", "f32[32,32,32,16]", "x")
+    facts: dict[str, Any] = {"calls": ["max"], "window": window, "metadata": named(name)}
+    pooled = op("p", "reduce-window", IMAGE, "i", "zero", **facts)
+    image = op("i", "broadcast", IMAGE, "x")
     assert rules_in(parameter("x", "f32[1]"), image, ZERO, pooled, called=[MAX]) == rules
 
 
@@ -132,22 +113,13 @@ def test_gradients_of_maxima_are_known_by_their_names_too() -> None:
         assert found_in(module(computation("main", parameter("x", "f32[8]"), scatter))) == found
 
 
-NHWC = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
 IMAGE, KERNEL = "f32[32,32,32,16]", "f32[3,3,16,16]"
 
 
 def convolved(of: str = IMAGE, name: str = "jit(f)/conv", op_type: str = "", **fields: Any) -> list[FoundInstruction]:
-    made: dict[str, Any] = {
-        "window": (WindowDim(3), WindowDim(3)),
-        "convolution": NHWC,
-        "metadata": named(name, op_type),
-    }
-    return [
-        parameter("x", "f32[1]"),
-        op("i", "broadcast", IMAGE, "x"),
-        op("k", "broadcast", KERNEL, "x"),
-        op("c", "convolution", of, "i", "k", **{**made, **fields}),
-    ]
+    made: dict[str, Any] = {"window": (WindowDim(3),) * 2, "convolution": NHWC, "metadata": named(name, op_type)}
+    operands = [op(key, "broadcast", shape, "x") for key, shape in (("i", IMAGE), ("k", KERNEL))]
+    return [parameter("x", "f32[1]"), *operands, op("c", "convolution", of, "i", "k", **{**made, **fields})]
 
 
 @pytest.mark.parametrize(

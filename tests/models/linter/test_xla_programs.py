@@ -10,7 +10,7 @@ from builders import event, host, line, logdir_of, plane, programs, ref, space
 from hlo_builders import F32, computation, instruction, program, shape
 from lint_builders import fed, graph
 from places import SHARED
-from protobytes import field, message
+from protobytes import field, written
 
 from tfperf.formats.hlo.model import ProgramError
 from tfperf.formats.models.input_file import TfprofInputError
@@ -18,38 +18,27 @@ from tfperf.models.linter.engine import LintError, LintOptions, lint_path
 from tfperf.models.linter.sources import is_profile, program_of
 
 CAPTURES = SHARED / "traces"
-SMALL, LARGE = shape(F32, 32, 32, 32, 3), shape(F32, 64, 64, 64, 3)
 
 
 def of_images() -> bytes:
     """A program of two inputs that are mostly padding, and a result."""
-    number = message(field(9, 1))
-    return program(
-        computation(
-            "main",
-            instruction(1, "small", "parameter", SMALL),
-            instruction(2, "large", "parameter", LARGE, extra=number),
-            instruction(3, "sum", "add", shape(F32, 8), [1, 2]),
-            root=3,
-        )
-    )
+    small, large = shape(F32, 32, 32, 32, 3), shape(F32, 64, 64, 64, 3)
+    inputs = instruction(1, "small", "parameter", small), instruction(2, "large", "parameter", large, extra=field(9, 1))
+    return program(computation("main", *inputs, instruction(3, "sum", "add", shape(F32, 8), [1, 2]), root=3))
 
 
 def profile_of(folder: Path, serialized: bytes, **durations: float) -> Path:
     """A profile in which instructions of a program took so long."""
-    events = [
-        event(name, at, took, hlo_op=ref(name), program_id=7) for at, (name, took) in enumerate(durations.items())
-    ]
+    ran = enumerate(durations.items())
+    events = [event(name, at, took, hlo_op=ref(name), program_id=7) for at, (name, took) in ran]
     return logdir_of(folder, a=space(host(*events), programs(id_7=serialized)))
 
 
 def test_a_program_in_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "module.pb"
-    path.write_bytes(of_images())
+    path = written(tmp_path, of_images(), name="module.pb")
     result = lint_path(path)
-    assert [(each.rule, each.ops, each.share) for each in result.violations] == [
-        ("TPU-RS-2", ("large",), None), ("TPU-RS-2", ("small",), None)
-    ]  # fmt: skip
+    found = [(each.rule, each.ops, each.share) for each in result.violations]
+    assert found == [("TPU-RS-2", ("large",), None), ("TPU-RS-2", ("small",), None)]
     assert any("Compiled programs" in note for note in result.notes)
 
 
@@ -67,8 +56,7 @@ def test_programs_that_did_not_run_are_not_judged(tmp_path: Path) -> None:
 
 
 def test_what_needs_a_graph_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "module.pb"
-    path.write_bytes(of_images())
+    path = written(tmp_path, of_images(), name="module.pb")
     with pytest.raises(LintError, match="requires a graph"):
         lint_path(path, LintOptions(supported_ops=Path("ops.txt")))
     with pytest.raises(LintError, match="fixed shapes"):
@@ -77,8 +65,7 @@ def test_what_needs_a_graph_is_refused(tmp_path: Path) -> None:
 
 def test_only_rules_that_read_compiled_programs_are_applied_to_one(tmp_path: Path) -> None:
     """What was not looked at has not passed."""
-    path = tmp_path / "module.pb"
-    path.write_bytes(of_images())
+    path = written(tmp_path, of_images(), name="module.pb")
     rules = lint_path(path).rules
     assert {"TPU-CV-1", "TPU-RD-1"} < set(rules)
     assert not {"TPU-MM-1", "TPU-BS-1", "TPU-BN-2", "TPU-OP-1"} & set(rules)
@@ -90,8 +77,7 @@ def test_only_rules_that_read_compiled_programs_are_applied_to_one(tmp_path: Pat
 
 def test_whose_rules_count(tmp_path: Path) -> None:
     """A program in a file names no device; a profile says where the programs ran."""
-    path = tmp_path / "module.pb"
-    path.write_bytes(of_images())
+    path = written(tmp_path, of_images(), name="module.pb")
     result = lint_path(path)
     assert result.device == "tpu"
     assert any("The program does not specify a device" in note for note in result.notes)

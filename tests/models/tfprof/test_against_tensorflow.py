@@ -138,20 +138,9 @@ def option_sets() -> list[tuple[View, dict[str, Any]]]:
     names = ("left/.*", ".*conv.*", ".*MatMul.*", "gradients.*", ".*kernel", "[A-M].*", ".*job.py.*", "loss", "while.*")
     types = ((".*",), ("_trainable_variables",), (".*cpu:0",), ("Conv2D", "MatMul"), (".*Grad.*",), ("VarHandleOp",))
     columns = (
-        "bytes",
-        "peak_bytes",
-        "residual_bytes",
-        "output_bytes",
-        "micros",
-        "accelerator_micros",
-        "cpu_micros",
-        "params",
-        "float_ops",
-        "occurrence",
-        "device",
-        "op_types",
-        "input_shapes",
-    )
+        "bytes", "peak_bytes", "residual_bytes", "output_bytes", "micros", "accelerator_micros", "cpu_micros", "params",
+        "float_ops", "occurrence", "device", "op_types", "input_shapes",
+    )  # fmt: skip
     minima = ("bytes", "peak_bytes", "output_bytes", "micros", "cpu_micros", "params", "float_ops", "occurrence")
 
     def regexes(share: float, otherwise: list[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builders import PS_PER_US, Event, event, line, logdir_of, plane, space, trace_of
+from builders import PS_PER_US, Event, event, host, known, line, logdir_of, plane, space, trace_of
 from hypothesis import given
 from hypothesis import strategies as st
 from places import SHARED
@@ -37,6 +37,9 @@ from tfperf.models.tfprof.views import Shown, View, show_ops, show_tree
 PYTRACER = SHARED / "tfprof" / "tf2_pytracer"
 OFFLOAD = PYTRACER.parents[1] / "traces" / "tpu_v6e" / "offload"
 US = 1_000_000
+ONCE = {"runs": 1, "definitions": 1}
+PRODUCTS = "_FusedMatMul|_MklMatMul|MatMul|_MklNativeFusedMatMul|BiasAddGrad"
+"""Types whose ops have no op inside, so that their own time is their duration."""
 
 
 def step(number: int, *, frames: bool = False) -> list[Event]:
@@ -65,6 +68,11 @@ def logs(folder: Path, *others: Any, frames: bool = False, before: tuple[Event, 
     return logdir_of(folder, a=space(plane("/host:CPU", line("python", *main, *before, *events)), *others))
 
 
+def of_events(folder: Path, *events: Event) -> Path:
+    """Write a profile of one thread."""
+    return logdir_of(folder, a=space(host(*events)))
+
+
 def values(traced: TracedModel, step_number: int = AVERAGE) -> dict[str, dict[str, int]]:
     """Return the own values of each node that are not 0."""
     model = traced.model
@@ -88,12 +96,11 @@ def shown(traced: TracedModel, view: View, **options: Any) -> dict[str, tuple[in
 def test_scopes_of_a_step_and_of_the_mean(tmp_path: Path) -> None:
     traced = trace_model(logs(tmp_path))
     assert [*traced.model.steps] == [7, 8, 9]
-    time = {"runs": 1, "definitions": 1}
     assert values(traced, 9) == {
-        "net/Sum": {"micros": 100, "cpu_micros": 100, **time},
-        "net/dense/Cast": {"micros": 60, "cpu_micros": 60, **time},
-        "net/dense/MatMul": {"micros": 300, "cpu_micros": 300, **time},
-        "sgd/Assign": {"micros": 40, "cpu_micros": 40, **time},
+        "net/Sum": {"micros": 100, "cpu_micros": 100, **ONCE},
+        "net/dense/Cast": {"micros": 60, "cpu_micros": 60, **ONCE},
+        "net/dense/MatMul": {"micros": 300, "cpu_micros": 300, **ONCE},
+        "sgd/Assign": {"micros": 40, "cpu_micros": 40, **ONCE},
     }
     # 240 of MatMul itself in two steps, 300 in the third: 260 on average.
     assert shown(traced, "scope") == {
@@ -148,18 +155,14 @@ def test_steps_that_are_not_whole_do_not_count(tmp_path: Path) -> None:
     calls = [event("net/MatMul:MatMul", 1000 * number + 10, 30) for number in range(5)]
     marks = [event("train", 1000 * number, 1000, step_num=number) for number in range(1, 5)]
     slow = [event("train", -9000, 10000, step_num=0), event("net/MatMul:MatMul", -5000, 900)]
-    data = space(plane("/host:CPU", line("python", *slow, *marks, *calls)))
-    traced = trace_model(logdir_of(tmp_path, a=data))
+    traced = trace_model(of_events(tmp_path, *slow, *marks, *calls))
     assert [*traced.model.steps] == [1, 2, 3, 4]
     assert values(traced)["net/MatMul"]["micros"] == 30
     assert "1 other step (cut off, slow, or of another kind) excluded" in traced.notes[1]
 
 
 def test_without_steps_the_capture_is_one(tmp_path: Path) -> None:
-    data = space(
-        plane("/host:CPU", line("python", event("net/MatMul:MatMul", 10, 30), event("net/MatMul:MatMul", 50, 5)))
-    )
-    traced = trace_model(logdir_of(tmp_path, a=data))
+    traced = trace_model(of_events(tmp_path, event("net/MatMul:MatMul", 10, 30), event("net/MatMul:MatMul", 50, 5)))
     assert values(traced, 0) == values(traced)
     assert values(traced)["net/MatMul"] == {"micros": 35, "cpu_micros": 35, "runs": 2, "definitions": 1}
     assert "step 0 is the whole capture" in traced.notes[1]
@@ -168,28 +171,16 @@ def test_without_steps_the_capture_is_one(tmp_path: Path) -> None:
 def test_kernels_are_the_time_of_the_accelerator(tmp_path: Path) -> None:
     launches = tuple(event("cuLaunchKernel", 1000 * n + 150, 5, correlation_id=n + 1) for n in range(3))
     # The kernel of the last step runs after it: it counts where it was launched.
-    kernels = line(
-        "Stream #1",
-        *(
-            event("gemm", 1000 * n + 900, 80, correlation_id=n + 1, tf_op="net/dense/MatMul:_FusedMatMul")
-            for n in range(3)
-        ),
-        event("gemm", 2990, 7, correlation_id=99, tf_op="net/only/Relu:Relu"),
-    )
-    traced = trace_model(logs(tmp_path, plane("/device:GPU:0", kernels), before=launches))
+    op = "net/dense/MatMul:_FusedMatMul"
+    kernels = [event("gemm", 1000 * n + 900, 80, correlation_id=n + 1, tf_op=op) for n in range(3)]
+    relu = event("gemm", 2990, 7, correlation_id=99, tf_op="net/only/Relu:Relu")
+    gpu = plane("/device:GPU:0", line("Stream #1", *kernels, relu))
+    traced = trace_model(logs(tmp_path, gpu, before=launches))
     found = values(traced)
-    assert found["net/dense/MatMul"] == {
-        "micros": 340,
-        "accelerator_micros": 80,
-        "cpu_micros": 260,
-        "runs": 1,
-        "definitions": 1,
-    }
+    assert found["net/dense/MatMul"] == {"micros": 340, "accelerator_micros": 80, "cpu_micros": 260, **ONCE}
     assert found["net/only/Relu"]["accelerator_micros"] in (2, 3)
-    model = traced.model
-    devices = dict(zip(model.names, model.device, strict=True))
-    assert devices["net/dense/MatMul"] == "/device:gpu:0"
-    assert devices["net/Sum"] == "/device:cpu:0"
+    devices = dict(zip(traced.model.names, traced.model.device, strict=True))
+    assert (devices["net/dense/MatMul"], devices["net/Sum"]) == ("/device:gpu:0", "/device:cpu:0")
     assert shown(traced, "scope", account_type_regexes=(".*gpu.*",))["_TFProfRoot"][1] in (342, 343)
     # Nothing tells how often Relu ran.
     with pytest.raises(ValueError, match="occurrence is unknown: some ops are visible only through"):
@@ -250,15 +241,23 @@ def test_a_graph_is_joined_by_name(tmp_path: Path) -> None:
 def test_an_inlined_function_is_joined_by_the_names_of_its_body(tmp_path: Path) -> None:
     graph_file, _ = with_graph(tmp_path)
     ops = [event("StatefulPartitionedCall/net/Sum:Sum", 10, 9), event("StatefulPartitionedCall/new/Sum:Sum", 30, 9)]
-    path = logdir_of(tmp_path, a=space(plane("/host:CPU", line("python", *ops))))
+    path = of_events(tmp_path, *ops)
     assert values(trace_model(path, graph=graph_file))["net/Sum"]["micros"] == 9
     assert "StatefulPartitionedCall/new/Sum" in trace_model(path, graph=graph_file).model.names
     assert "StatefulPartitionedCall/net/Sum" in trace_model(path).model.names
 
 
-def test_the_graph_view_needs_a_graph(tmp_path: Path) -> None:
-    with pytest.raises(TfprofInputError, match="a profile has no graph, so the graph view is not available"):
-        trace_model(logs(tmp_path), "graph")
+@pytest.mark.parametrize(
+    ("events", "view", "why"),
+    [
+        (step(0), "graph", "a profile has no graph, so the graph view is not available"),
+        ([event("$train.py:1 main", 0, 9)], "code", "they contain no calls into TensorFlow"),
+        ([event("train", 0, 9)], "scope", "has no TensorFlow ops: profile with --host-tracer-level 2"),
+    ],
+)
+def test_views_that_a_profile_does_not_have(tmp_path: Path, events: list[Event], view: View, why: str) -> None:
+    with pytest.raises(TfprofInputError, match=why):
+        trace_model(of_events(tmp_path, *events), view)
 
 
 def test_code_is_by_functions_of_python(tmp_path: Path) -> None:
@@ -283,21 +282,8 @@ def test_without_frames_the_code_view_says_how_to_get_some(tmp_path: Path) -> No
     assert "tfperf run --python-trace" in NO_FRAMES
 
 
-def test_frames_without_calls_are_no_empty_tree(tmp_path: Path) -> None:
-    data = space(plane("/host:CPU", line("python", event("$train.py:1 main", 0, 9))))
-    with pytest.raises(TfprofInputError, match="they contain no calls into TensorFlow"):
-        trace_model(logdir_of(tmp_path, a=data), "code")
-
-
-def test_a_profile_without_ops_is_refused(tmp_path: Path) -> None:
-    data = space(plane("/host:CPU", line("python", event("train", 0, 9))))
-    with pytest.raises(TfprofInputError, match="has no TensorFlow ops: profile with --host-tracer-level 2"):
-        trace_model(logdir_of(tmp_path, a=data))
-
-
 def test_one_of_several_hosts(tmp_path: Path) -> None:
-    data = space(plane("/host:CPU", line("python", event("net/MatMul:MatMul", 10, 30))))
-    path = logdir_of(tmp_path, a=data, b=space(plane("/host:CPU", line("python", event("net/Sum:Sum", 10, 4)))))
+    path = logdir_of(tmp_path, a=space(host(event("net/MatMul:M", 10, 30))), b=space(host(event("net/Sum:Sum", 10, 4))))
     assert trace_model(path).notes[-1] == "Costs are for a, one of 2 hosts."
     assert trace_model(path, host="b").model.names == ["net/Sum"]
 
@@ -309,28 +295,19 @@ def test_sums_over_samples_are_those_of_queries(name: str, samples: Path, asked_
     steps = analysis["steps"].steps
     counted = steps.numbers[steps.headline].tolist()
     assert [*traced.model.steps] == counted
-    # Types whose ops have no op inside, so that their own time is their duration.
     recorded = tfperf.sql(
         analysis,
-        """
+        f"""
         select s.step, sum(e.duration_ps) as ps, count(*) as runs from events e join host_steps s
         on e.start_ps >= s.start_ps and e.start_ps < s.end_ps
-        where regexp_matches(e.name, '^[^:$]+:(_FusedMatMul|_MklMatMul|MatMul|_MklNativeFusedMatMul|BiasAddGrad)$')
+        where regexp_matches(e.name, '^[^:$]+:({PRODUCTS})$')
         group by s.step order by s.step
         """,
     )
     micros = dict(zip(recorded["step"].tolist(), (recorded["ps"] / US).tolist(), strict=True))
-    ops = {
-        number: show_ops(
-            traced.model,
-            Options(
-                step=number, account_type_regexes=("_FusedMatMul|_MklMatMul|MatMul|_MklNativeFusedMatMul|BiasAddGrad",)
-            ),
-        )
-        for number in counted
-    }
     assert sum(micros[number] for number in counted) > 0
-    for number, shown_ops in ops.items():
+    for number in counted:
+        shown_ops = show_ops(traced.model, Options(step=number, account_type_regexes=(PRODUCTS,)))
         nodes = sum(len(nodes) for nodes in shown_ops.nodes)
         assert int(shown_ops.root_total[PLACE["cpu_micros"]]) == pytest.approx(micros[number], abs=nodes)
 
@@ -433,9 +410,8 @@ def calls_of(folder: Path, *threads: tuple[Event, ...]) -> PythonCalls | None:
 
 def found(calls: PythonCalls | None) -> list[tuple[str, str, list[str], float, float]]:
     """Return of each call its node, type, stack, start and own time (us)."""
-    assert calls is not None
-    stacks = calls.stacks
-    rows = []
+    calls = known(calls)
+    stacks, rows = calls.stacks, []
     for at, start, time in zip(calls.node.tolist(), calls.start.tolist(), calls.self_ps.tolist(), strict=True):
         frames = stacks.frame[stacks.ends[at] : stacks.ends[at + 1]].tolist()
         stack = [f"{stacks.files[frame]}:{stacks.lines[frame]} {stacks.functions[frame]}" for frame in frames]
@@ -469,25 +445,21 @@ def test_a_call_is_the_outermost_event_of_it_without_python_inside(tmp_path: Pat
 
 def test_calls_of_one_place_are_one_node(tmp_path: Path) -> None:
     again = tuple(event(each.name, each.start_us + 300, each.duration_us, **each.stats) for each in MAIN)
-    calls = calls_of(tmp_path, (*MAIN, *again), MAIN)
-    assert calls is not None
-    assert len(calls.node) == 9
-    assert len(calls.nodes) == 3
+    calls = known(calls_of(tmp_path, (*MAIN, *again), MAIN))
+    assert (len(calls.node), len(calls.nodes)) == (9, 3)
 
 
 def test_the_same_call_from_two_stacks_is_two_nodes(tmp_path: Path) -> None:
     def read(at: int, caller: str) -> tuple[Event, ...]:
         return (event(caller, at, 20), event("$data.py:5 read", at, 20), event("EagerExecute: Cast", at + 5, 10))
 
-    calls = calls_of(tmp_path, (*read(0, "$train.py:1 main"), *read(50, "$eval.py:1 main")))
-    assert calls is not None
+    calls = known(calls_of(tmp_path, (*read(0, "$train.py:1 main"), *read(50, "$eval.py:1 main"))))
     assert [name for name, _ in calls.nodes] == ["Cast in data.py:5 read", "Cast in data.py:5 read #2"]
     assert [row[2][0] for row in found(calls)] == ["train.py:1 main", "eval.py:1 main"]
 
 
 def test_calls_without_a_frame_are_counted(tmp_path: Path) -> None:
-    calls = calls_of(tmp_path, (event("EagerExecute: Add", 0, 5), event("$train.py:1 main", 10, 5)))
-    assert calls is not None
+    calls = known(calls_of(tmp_path, (event("EagerExecute: Add", 0, 5), event("$train.py:1 main", 10, 5))))
     assert (len(calls.node), calls.outside) == (0, 1)
 
 

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import SHARED
 from protobytes import field
-from tfprof_builders import CPU, GPU, STREAMS, graph, node, op_log, profile, ran, run_metadata
+from tfprof_builders import CPU, GPU, REFERENCE, STREAMS, graph, node, op_log, profile, ran, run_metadata
 
 from tfperf.formats.models.graph_def import read_graph
 from tfperf.formats.models.input_file import InputFile, TfprofInputError
@@ -36,12 +35,8 @@ def of_step(step: int, **fields: Any) -> dict[str, Any]:
     return {"key": step, "value": fields}
 
 
-X = {
-    "name": b"x",
-    "op": b"Placeholder",
-    "shape": [4, 8],
-    "output_shapes": [{"key": 1, "value": {"int64_values": [4, 8]}}],
-}
+OUTPUT = {"key": 1, "value": {"int64_values": [4, 8]}}
+X = {"name": b"x", "op": b"Placeholder", "shape": [4, 8], "output_shapes": [OUTPUT]}
 Y = {
     "name": b"a/y",
     "op": b"MatMul",
@@ -53,17 +48,13 @@ Y = {
     "trace": {"traces": [{"file_id": 1, "lineno": 3, "function_id": 2}]},
     "execs": [
         of_step(
-            20,
-            run_count=2,
-            all_start_micros=10,
-            latest_end_micros=40,
-            cpu_execs=[times(GPU, [10, 5], [20, 6])],
-            accelerator_execs=[times(STREAMS, [12, 9])],
+            20, run_count=2, all_start_micros=10, latest_end_micros=40,
+            cpu_execs=[times(GPU, [10, 5], [20, 6])], accelerator_execs=[times(STREAMS, [12, 9])],
             memory_execs=[{"requested_bytes": 100, "output_bytes": 7}, {"requested_bytes": 11, "peak_bytes": 1}],
         ),
         of_step(10, run_count=1, cpu_execs=[times(GPU, [1, 3])]),
     ],
-}
+}  # fmt: skip
 Z = {"name": b"z", "op": b"NoOp", "attrs": [{"key": b"data_format", "value": b"\x12\x04NHWC"}]}
 
 
@@ -103,12 +94,8 @@ def test_steps_have_times_and_memory(tmp_path: Path) -> None:
 
 def test_stacks_are_read(tmp_path: Path) -> None:
     stacks = read(tmp_path, profile([X, Y, Z], {1: "main.py", 2: "<module>"})).stacks
-    assert (stacks.ends.tolist(), stacks.files, stacks.lines, stacks.functions) == (
-        [0, 1, 1, 1],
-        ["main.py"],
-        [3],
-        ["<module>"],
-    )
+    assert stacks.ends.tolist() == [0, 1, 1, 1]
+    assert (stacks.files, stacks.lines, stacks.functions) == (["main.py"], [3], ["<module>"])
 
 
 def test_of_two_records_of_a_step_the_last_counts(tmp_path: Path) -> None:
@@ -146,9 +133,11 @@ def test_what_is_no_profile(tmp_path: Path, data: bytes, said: str) -> None:
         read(tmp_path, data)
 
 
-REFERENCE = SHARED / "tfprof"
 SETS = ("mnist", "mnist_res", "loop", "synth_gpu")
-SELECT = ["micros", "bytes", "peak_bytes", "residual_bytes", "output_bytes", "params", "float_ops", "occurrence"]
+SELECT = [
+    "micros", "bytes", "peak_bytes", "residual_bytes", "output_bytes", "params", "float_ops", "occurrence", "device",
+    "op_types", "input_shapes",
+]  # fmt: skip
 VIEWS: tuple[View, ...] = ("scope", "graph", "op", "code")
 
 
@@ -167,9 +156,7 @@ def written(graph_data: bytes, steps: dict[int, list[bytes]], log: bytes) -> tup
 def same(one: Model, other: Model) -> None:
     """Check that all views of both are the same, of the mean and of each step."""
     for step in (-1, *one.steps):
-        options = options_from(
-            {"max_depth": 1000, "select": [*SELECT, "device", "op_types", "input_shapes"], "step": step}
-        )
+        options = options_from({"max_depth": 1000, "select": SELECT, "step": step})
         for view in VIEWS:
             reports = [reference_report(model, view, options, quirks=False) for model in (one, other)]
             assert reports[0] == reports[1]
@@ -199,9 +186,8 @@ def test_streams_outputs_and_several_runs_are_kept(at_a_time: int, monkeypatch: 
     model, again = written(nodes, {3: [run_metadata(runs)], 9: [run_metadata({CPU: [ran("x", 1, 1)]})]}, log)
     same(model, again)
     assert again.devices == sorted(again.devices, key=again.devices.index)
-    assert [len(each.intervals.node) for each in again.steps.values()] == [
-        len(each.intervals.node) for each in model.steps.values()
-    ]
+    written_count, count = ([len(each.intervals.node) for each in of.steps.values()] for of in (again, model))
+    assert written_count == count
     assert [again.input_shape.dims(row) for row in range(2)] == [(2,), (4, 8)]
 
 

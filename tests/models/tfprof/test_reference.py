@@ -12,7 +12,15 @@ from tfprof_builders import CPU, REFERENCE, model, node, op_log, ran, reference_
 
 from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.options import Options, options_from
-from tfperf.models.tfprof.reference import ModelText, bytes_text, op_rows, scaled, time_text, tree_rows
+from tfperf.models.tfprof.reference import (
+    ModelText,
+    bytes_text,
+    op_rows,
+    reference_report,
+    scaled,
+    time_text,
+    tree_rows,
+)
 from tfperf.models.tfprof.views import View, show_ops, show_tree
 
 SETS = ("mnist", "mnist_res", "loop", "synth_gpu")
@@ -147,3 +155,44 @@ NUMBERS: list[tuple[Callable[[int], str], dict[int, str]]] = [
 @pytest.mark.parametrize(("written", "expected"), NUMBERS)
 def test_numbers(written: Callable[[int], str], expected: dict[int, str]) -> None:
     assert {number: written(number) for number in expected} == expected
+
+
+@pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reports of the reference are not beside the project")
+@pytest.mark.parametrize("name", ["mnist", "mnist_res"])
+def test_whole_reports_of_the_reference(name: str) -> None:
+    of = reference_model(name, "graph")
+    compared = 0
+    for path in sorted((REFERENCE / name).glob("*.opts.json")):
+        given = json.loads(path.read_text())
+        kind = given["output"].partition(":")[0]
+        if kind not in ("stdout", "file") or path.name.startswith("op_cpu0"):
+            continue  # op_cpu0 asks for the device CPU:0, which matches nothing in the reference (D5)
+        run = path.name.removesuffix(".opts.json")
+        view = "scope" if run.startswith("ex2") else run.partition("_")[0]
+        expected = path.with_name(f"{view}.out.txt" if kind == "file" else f"{run}.stdout.txt").read_text()
+        to_file = "file" if kind == "file" else ""
+        written = reference_report(of, view, options_from(given), quirks=True, to_file=to_file)  # type: ignore[arg-type]
+        # The reference sorts lines of code so that equal ones come in any order.
+        same = sorted(written.splitlines()) == sorted(expected.splitlines()) if view == "code" else written == expected
+        assert same, run
+        compared += 1
+    assert compared > 20
+
+
+def test_a_report_of_a_small_model(tmp_path: Path) -> None:
+    of = model(tmp_path, [node("a", "VariableV2", variable=[2, 3])])
+    given = options(select=["params"], max_depth=5, order_by="params")
+    written = """
+Doc:
+scope: The nodes in the model graph are organized by their names, which is hierarchical like filesystem.
+param: Number of parameters (in the Variable).
+
+Profile:
+node name | # parameters
+_TFProfRoot (--/6 params)
+  a (2x3, 6/6 params)
+"""
+    assert reference_report(of, "scope", given, quirks=False, to_file="x") == written
+    whole = reference_report(of, "scope", given, quirks=False).splitlines()
+    assert whole[2:4] == ["-max_depth                  5", "-min_bytes                  0"]
+    assert whole[-2:] == ["", "======================End of Report=========================="]

@@ -46,17 +46,8 @@ def test_memory_is_summed_over_allocators_and_outputs(tmp_path: Path) -> None:
         {"tensor_description": {}},
     ]
     stats = {"temp_memory_size": 1, "persistent_memory_size": 2}
-    found = read(
-        tmp_path,
-        run_metadata(
-            {
-                CPU: [
-                    ran("a", 1, 1, memory_stats=stats) + message("NodeExecStats", memory=memory, output=outputs),
-                    ran("b", 1, 1),
-                ]
-            }
-        ),
-    )
+    record = ran("a", 1, 1, memory_stats=stats) + message("NodeExecStats", memory=memory, output=outputs)
+    found = read(tmp_path, run_metadata({CPU: [record, ran("b", 1, 1)]}))
     columns = [column.tolist() for column in (found.requested, found.peak, found.residual, found.output)]
     assert columns == [[113, 0], [91, 0], [32, 0], [73, 0]]
 
@@ -117,11 +108,8 @@ def test_the_kernel_that_a_label_names(label: str, kernel: str) -> None:
 
 def test_nodes_keep_the_device_on_which_they_are_first_seen(tmp_path: Path) -> None:
     index = NodeIndex(["a", "b"], ["A", "B"])
-    found = read(
-        tmp_path,
-        run_metadata({CPU: [ran("a", 1, 1)], GPU: [ran("a", 1, 1), ran("b", 1, 1)], STREAMS: [ran("a", 1, 1)]}),
-    )
-    joined = index.join(found)
+    a, b = ran("a", 1, 1), ran("b", 1, 1)
+    joined = index.join(read(tmp_path, run_metadata({CPU: [a], GPU: [a, b], STREAMS: [a]})))
     assert joined.rows.tolist() == [0, 2, 3]  # the record of a on the GPU does not count, its kernels do
     assert [index.devices[place] for place in index.device_of().tolist()] == [CPU.lower(), GPU.lower()]
     assert (joined.is_canonical.tolist(), joined.is_all_streams.tolist()) == ([True, True, False], [False, False, True])
@@ -131,17 +119,13 @@ def test_the_name_of_a_node_ends_at_the_first_colon(tmp_path: Path) -> None:
     index = NodeIndex(["c"], ["C"])
     found = read(tmp_path, run_metadata({CPU: [ran("c:D:E", 1, 1), ran("x:Y", 1, 1), ran(":Z", 1, 1), ran("c", 1, 1)]}))
     joined = index.join(found)
-    assert ([*zip(joined.rows.tolist(), joined.node.tolist(), strict=True)], index.names) == (
-        [(0, 0), (1, 1), (3, 0)],
-        ["c", "x"],
-    )
+    assert (joined.rows.tolist(), joined.node.tolist(), index.names) == ([0, 1, 3], [0, 1, 0], ["c", "x"])
 
 
 def test_names_that_no_graph_knows_become_nodes(tmp_path: Path) -> None:
     index = NodeIndex(["a"], ["A"])
-    data = run_metadata(
-        {CPU: [ran("_arg_x", 1, 1), ran("RecvTensor", 1, 1), ran("a", 1, 1), ran("_arg_x", 2, 1), ran("q", 1, 1)]}
-    )
+    names = ("_arg_x", "RecvTensor", "a", "_arg_x", "q")
+    data = run_metadata({CPU: [ran(name, start, 1) for start, name in enumerate(names, 1)]})
     joined = index.join(read(tmp_path, data))
     assert (joined.rows.tolist(), joined.node.tolist()) == ([0, 2, 3, 4], [1, 0, 1, 2])
     assert (index.names, index.ops) == (["a", "_arg_x", "q"], ["A", "_arg_x", "q"])
@@ -150,9 +134,6 @@ def test_names_that_no_graph_knows_become_nodes(tmp_path: Path) -> None:
 
 def test_the_kernel_of_the_first_record_counts(tmp_path: Path) -> None:
     index = NodeIndex(["a", "b"], ["A", "B"])
-    first, second = (
-        run_metadata({CPU: [ran("a", 1, 1, timeline_label=label.encode())]}) for label in ("a = _FusedA(x)", "a = A(x)")
-    )
-    for data in (first, second):
-        index.join(read(tmp_path, data))
+    for label in (b"a = _FusedA(x)", b"a = A(x)"):
+        index.join(read(tmp_path, run_metadata({CPU: [ran("a", 1, 1, timeline_label=label)]})))
     assert index.kernels == {0: "_FusedA"}

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from builders import known
 from tfprof_builders import CPU, GPU, STREAMS, model, node, ran, run_metadata
 
 from tfperf.models.tfprof.model import AVERAGE, Model
@@ -75,33 +76,26 @@ def test_medians_are_over_the_steps_that_recorded_the_node(tmp_path: Path) -> No
 
 def test_a_first_step_that_is_like_the_others(tmp_path: Path) -> None:
     of = of_steps(tmp_path, {"a": 50, "b": 60}, {"a": 10, "b": 10}, {"a": 12, "b": 8})
-    first = first_step(of)
-    assert first is not None
+    first = known(first_step(of))
     assert (first.step, first.nanos, first.median_nanos, first.nodes, first.is_far) == (0, 110_000, 20_000, [], False)
     assert first_step_finding(of) is None
 
 
 def test_a_first_step_that_takes_much_longer(tmp_path: Path) -> None:
     of = of_steps(tmp_path, {"a": 4000, "b": 200}, {"a": 10, "b": 10}, {"a": 12, "b": 8})
-    first, finding = first_step(of), first_step_finding(of)
-    assert first is not None
-    assert finding is not None
+    first, finding = known(first_step(of)), known(first_step_finding(of))
     assert (first.ratio, first.nodes) == (210.0, [("a", 4_000_000, 11_000), ("b", 200_000, 9000)])
     assert finding.text == "the mean includes the first traced step (0), 4.20 ms, 210 times the median of the others"
     assert "--skip-first 1" in finding.action
     assert first_step_finding(of, step=10) is None
     assert first_step_finding(skip_first(of, 1)) is None
     after_another = of_steps(tmp_path, {"a": 1}, {"a": 2000}, {"a": 10}, {"a": 10})
-    finding = first_step_finding(skip_first(after_another, 1))
-    assert finding is not None
-    assert "--skip-first 2" in finding.action
+    assert "--skip-first 2" in known(first_step_finding(skip_first(after_another, 1))).action
 
 
 def test_a_node_that_takes_much_longer_in_a_step_that_does_not(tmp_path: Path) -> None:
     of = of_steps(tmp_path, {"a": 400, "b": 1000}, {"a": 10, "b": 1000}, {"a": 10, "b": 1000})
-    finding = first_step_finding(of)
-    assert finding is not None
-    assert finding.text.endswith("(0), in which a took 0.400 ms, 40 times its median")
+    assert known(first_step_finding(of)).text.endswith("(0), in which a took 0.400 ms, 40 times its median")
 
 
 def test_a_node_that_costs_next_to_nothing_is_not_named(tmp_path: Path) -> None:
@@ -109,8 +103,7 @@ def test_a_node_that_costs_next_to_nothing_is_not_named(tmp_path: Path) -> None:
 
 
 def test_of_two_steps_the_other_is_the_median(tmp_path: Path) -> None:
-    first = first_step(of_steps(tmp_path, {"a": 550}, {"a": 50}))
-    assert first is not None
+    first = known(first_step(of_steps(tmp_path, {"a": 550}, {"a": 50})))
     assert (first.ratio, first.is_far) == (11.0, True)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import known
 from checkpoint_builders import write_checkpoint
 from places import ROOT
 
@@ -19,15 +20,9 @@ def test_a_variable_is_described_by_a_few_numbers(tmp_path: Path) -> None:
     data = values_of(Checkpoint(prefix), ["a", "b/kernel"])
     assert [*data] == [column.key for column in COLUMNS]
     assert {key: values[0] for key, values in data.items()} == {
-        "name": "b/kernel",
-        "shape": "2x4",
-        "dtype": "float32",
-        "min": 0,
-        "max": 7,
-        "mean": 3.5,
-        "not_finite": 0,
+        "name": "b/kernel", "shape": "2x4", "dtype": "float32", "min": 0, "max": 7, "mean": 3.5, "not_finite": 0,
         "first_values": "0, 1, 2, 3, 4",
-    }
+    }  # fmt: skip
 
 
 def test_values_that_are_not_finite_are_counted_and_left_out(tmp_path: Path) -> None:
@@ -59,8 +54,6 @@ def test_what_has_no_numbers_is_listed_without(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["first_version.ckpt", "model.ckpt"])
 def test_first_values_go_across_the_pieces_of_a_variable(name: str) -> None:
     checkpoint = Checkpoint(REAL / name)
-    whole = checkpoint.read("part")
-    data = values_of(checkpoint, ["part"])
-    assert whole is not None
+    whole, data = known(checkpoint.read("part")), values_of(checkpoint, ["part"])
     assert data["first_values"] == [", ".join(f"{value:.6g}" for value in whole.ravel()[:5])]
     assert data["mean"] == [pytest.approx(float(whole.mean()), rel=1e-5)]

@@ -15,7 +15,6 @@ from tfprof_builders import (
     GPU,
     REFERENCE,
     STREAMS,
-    graph,
     message,
     model,
     node,
@@ -61,16 +60,12 @@ class Opened:
         document = strict(data)
         assert document["displayTimeUnit"] == "ns"
         self.events: list[dict[str, Any]] = document["traceEvents"]
-        self.processes = {
-            event["args"]["name"]: event["pid"] for event in self.events if event["name"] == "process_name"
-        }
+        named = [event for event in self.events if event["name"] == "process_name"]
+        self.processes = {event["args"]["name"]: event["pid"] for event in named}
 
     def of(self, phase: str, process: str = "") -> list[dict[str, Any]]:
-        return [
-            event
-            for event in self.events
-            if event["ph"] == phase and (not process or event["pid"] == self.processes[process])
-        ]
+        found = [event for event in self.events if event["ph"] == phase]
+        return [event for event in found if not process or event["pid"] == self.processes[process]]
 
     def boxes(self, process: str) -> list[tuple[Any, ...]]:
         found = self.of("X", process)
@@ -117,23 +112,13 @@ def allocated(name: str, start: int, duration: int, in_use: int, **changes: int)
 @pytest.fixture
 def small(tmp_path: Path) -> Model:
     """Two ops on a GPU feed one on a CPU, in two steps."""
-    nodes = [
-        node("a", "Conv2D", outputs=[[4]]),
-        node("b", "Relu", "a", outputs=[[4]]),
-        node("scope/c", "Sum", "b", "a"),
-    ]
+    nodes = [node("a", "Conv2D"), node("b", "Relu", "a"), node("scope/c", "Sum", "b", "a")]
 
     def step(at: int) -> bytes:
-        return run_metadata(
-            {
-                GPU: [
-                    allocated("a", at + 10, 5, 1000, **{f"t{at + 10}": 600, f"t{at + 14}": -100}),
-                    allocated("b", at + 20, 5, 900, **{f"t{at + 21}": 300}),
-                ],
-                STREAMS: [ran("a:k", at + 12, 30), ran("b:k", at + 40, 20)],
-                CPU: [ran("scope/c", at + 50, 1), ran("scope/c", at + 60, 4)],
-            }
-        )
+        a = allocated("a", at + 10, 5, 1000, **{f"t{at + 10}": 600, f"t{at + 14}": -100})
+        b = allocated("b", at + 20, 5, 900, **{f"t{at + 21}": 300})
+        streams, sums = [ran("a:k", at + 12, 30), ran("b:k", at + 40, 20)], [(at + 50, 1), (at + 60, 4)]
+        return run_metadata({GPU: [a, b], STREAMS: streams, CPU: [ran("scope/c", *each) for each in sums]})
 
     log = op_log({"scope/c": {"stack": [("main.py", 1, "f")]}})
     return model(tmp_path, nodes, {3: step(1000), 4: step(5000)}, log)
@@ -142,12 +127,8 @@ def small(tmp_path: Path) -> Model:
 def test_the_graph_view_has_real_times(small: Model, tmp_path: Path) -> None:
     file = opened(small, "graph", options(step=3), tmp_path)
     gpu, cpu = GPU.lower(), CPU.lower()
-    assert [*file.processes] == [
-        f"Op execution: {STREAMS.lower()}",
-        f"Op scheduling: {gpu}",
-        f"Op execution: {cpu}",
-        MEMORY,
-    ]
+    processes = f"Op execution: {STREAMS.lower()}", f"Op scheduling: {gpu}", f"Op execution: {cpu}", MEMORY
+    assert (*file.processes,) == processes
     # Kernels of a and b overlap.
     assert file.boxes(f"Op execution: {STREAMS.lower()}") == [("a", 1012, 30, 1), ("b", 1040, 20, 2)]
     assert file.boxes(f"Op scheduling: {gpu}") == [("a", 1010, 5, 1), ("b", 1020, 5, 1)]
@@ -182,7 +163,7 @@ def test_memory_is_read_when_it_is_drawn(small: Model, tmp_path: Path) -> None:
     # What was never in a file is kept.
     data = run_metadata({GPU: [allocated("a", 10, 5, 1000, t12=600)]})
     records = read_run_metadata(InputFile(Path("step 0"), "RunMetadata", data))
-    graph_file = InputFile(Path("graph"), "GraphDef", graph(node("a", "Conv2D")))
+    graph_file = InputFile(Path("graph"), "GraphDef", message("GraphDef", node=[node("a", "Conv2D")]))
     of = build_model(read_graph(graph_file), {0: [records]}, None)
     assert [size for *_, size in opened(of, "graph", options(), tmp_path).counters()] == [1000, 608]
 
