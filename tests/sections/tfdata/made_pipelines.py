@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from builders import Event, Line, event, host_of, line, plane, trace_of
+from builders import Event, Line, event, gpu, known, line, plane, result_of
 from builders import iterator_call as call
 
+from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import Pipeline, StageStats
 
@@ -15,16 +16,18 @@ US = 1_000_000
 """Picoseconds."""
 
 
-def analyzed(tmp_path: Path, *lines: Line) -> TfData:
-    """What is found out about a host with these threads."""
-    result: TfData = host_of(trace_of(tmp_path, plane("/host:CPU", *lines)), "tfdata")["tfdata"]
+def analyzed(tmp_path: Path, *lines: Line, has_device: bool = False, **stated: float) -> TfData:
+    """What is found out about a host with these threads, whose capture states these facts (`cpu_affinity`, ...)."""
+    planes = [plane("/host:CPU", *lines)]
+    # A short kernel at the very end is enough to have a device, and changes nothing else.
+    planes += [gpu(event("gemm", 499, 1))] if has_device else []
+    planes += [plane(CAPTURE_PLANE, stats=stated)] if stated else []
+    result: TfData = result_of(tmp_path, "tfdata", *planes)
     return result
 
 
-def main_of(tmp_path: Path, *lines: Line) -> Pipeline:
-    main = analyzed(tmp_path, *lines).main
-    assert main is not None
-    return main
+def main_of(tmp_path: Path, *lines: Line, **stated: float) -> Pipeline:
+    return known(analyzed(tmp_path, *lines, **stated).main)
 
 
 def stage_of(pipeline: Pipeline, name: str) -> StageStats:
