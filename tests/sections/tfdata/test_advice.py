@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Line, event, host_of, line, plane, trace_of
+from builders import Line, event, known, line
 from builders import iterator_call as call
 from sections.tfdata.made_pipelines import (
     STEP,
@@ -22,8 +22,8 @@ from sections.tfdata.made_pipelines import (
     waiting_job,
 )
 
-from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.tfdata.advice import (
+    Blame,
     PipelineAction,
     actions_of,
     blamed_stage,
@@ -35,7 +35,6 @@ from tfperf.sections.tfdata.advice import (
     words,
 )
 from tfperf.sections.tfdata.analysis import TfData
-from tfperf.sections.tfdata.pipeline import Pipeline
 
 
 def test_findings_are_the_changes_in_their_order(tmp_path: Path) -> None:
@@ -68,6 +67,10 @@ def codes(tfdata: TfData) -> list[str]:
 def action_of(tfdata: TfData, code: str) -> PipelineAction:
     (action,) = [action for action in actions_of(tfdata) if action.code == code]
     return action
+
+
+def blame_of(tmp_path: Path, *lines: Line) -> Blame:
+    return known(blamed_stage(analyzed(tmp_path, *lines)))
 
 
 @pytest.mark.parametrize(
@@ -109,10 +112,11 @@ def test_the_largest_gain_comes_first_and_what_has_no_estimate_last(tmp_path: Pa
 
 def test_every_estimate_belongs_to_its_own_change(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *inline_map(60, "EagerPyFunc"))
-    assert tfdata.outlook is not None
-    of_table = {estimate.change: (estimate.low_ms, estimate.high_ms) for estimate in tfdata.outlook.estimates}
+    estimates = known(tfdata.outlook).estimates
+    of_table = {estimate.change: (estimate.low_ms, estimate.high_ms) for estimate in estimates}
     for action in actions_of(tfdata):
         assert (action.low_ms, action.high_ms) == of_table.get(action.code, (None, None)), action.code
+        assert bool(action.assumption) == action.gain.startswith("Estimated step time with the change: 0.")
         assert bool(action.assumption) == bool(action.gain) == (action.code in of_table)
     rewriting = action_of(tfdata, "python_function")
     assert (rewriting.low_ms, rewriting.gain) == (None, ""), "nobody knows how fast TensorFlow ops would be"
@@ -124,12 +128,6 @@ def test_python_is_named(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *waiting_job("Map", op="EagerPyFunc"))
     assert "a py_function holds the GIL" in action_of(tfdata, "python_function").why
     assert "calls of a py_function run one at a time" in action_of(tfdata, "parallel_map").why
-
-
-def test_the_gain_is_a_sentence(tmp_path: Path) -> None:
-    tfdata = analyzed(tmp_path, *waiting_job("Map", op="DecodeJpeg"))
-    for code in ("prefetch", "parallel_map", "cache"):
-        assert action_of(tfdata, code).gain.startswith("Estimated step time with the change: 0.")
 
 
 def test_tiny_elements_are_better_made_in_batches(tmp_path: Path) -> None:
@@ -165,16 +163,10 @@ def test_on_a_busy_host_more_threads_gain_nothing(tmp_path: Path) -> None:
     assert "max_intra_op_parallelism = 1" in action.text
 
 
-def with_cores(tmp_path: Path, cores: int, *threads: Line) -> TfData:
-    planes = plane("/host:CPU", *threads), plane(CAPTURE_PLANE, stats={"cpu_affinity": cores})
-    found: TfData = host_of(trace_of(tmp_path, *planes), "tfdata")["tfdata"]
-    return found
-
-
 def test_on_a_busy_host_nothing_is_advised_that_only_lets_more_threads_work(tmp_path: Path) -> None:
     threads = waiting_job("BatchV2", "Map", op="DecodeJpeg")
-    assert "parallel_map" in codes(with_cores(tmp_path, 8, *threads))
-    on_one_core = codes(with_cores(tmp_path, 1, *threads))
+    assert "parallel_map" in codes(analyzed(tmp_path, *threads, cpu_affinity=8))
+    on_one_core = codes(analyzed(tmp_path, *threads, cpu_affinity=1))
     assert "parallel_map" not in on_one_core
     assert {"cache", "host_cpu_full"} <= {*on_one_core}
 
@@ -189,12 +181,10 @@ def test_python_that_only_waits_gains_nothing_from_tensorflow_ops(
 
     If steps are a part of the capture only, what the process does in them is unknown.
     """
-    facts = plane(CAPTURE_PLANE, stats={"cpu_affinity": 2, "busy_cores": busy_cores})
     idle = line("later", event("other", STEP * STEPS, idle_us))
-    host_plane = plane("/host:CPU", *waiting_job("Map", op="PyFunc"), idle)
-    tfdata: TfData = host_of(trace_of(tmp_path, host_plane, facts), "tfdata")["tfdata"]
-    assert tfdata.outlook is not None
-    assert tfdata.outlook.python_computes == (0.5 if is_known_to_wait else 1.0)
+    threads = *waiting_job("Map", op="PyFunc"), idle
+    tfdata = analyzed(tmp_path, *threads, cpu_affinity=2, busy_cores=busy_cores)
+    assert known(tfdata.outlook).python_computes == (0.5 if is_known_to_wait else 1.0)
     assert ("python_function" not in codes(tfdata)) == is_known_to_wait
     assert "parallel_map" in codes(tfdata)
 
@@ -206,9 +196,9 @@ def test_where_cores_have_nothing_to_do_more_at_a_time_comes_before_less_work(tm
     python = line("python", *steps(), *repeat(STEPS, *calls, every=STEP))
     produced = event("PrefetchProduce", -60, 90), call(f"{path}::Generator", -60, 90, 4, 3)
     reader = line("reader", *repeat(STEPS, *produced, every=STEP))
-    one_thread = [action for action in codes(with_cores(tmp_path, 2, python, reader)) if action != "cache"]
+    one_thread = [action for action in codes(analyzed(tmp_path, python, reader, cpu_affinity=2)) if action != "cache"]
     assert one_thread.index("generator") < one_thread.index("serial_transformation")
-    with_room = codes(with_cores(tmp_path, 8, python, reader))
+    with_room = codes(analyzed(tmp_path, python, reader, cpu_affinity=8))
     assert with_room.index("serial_transformation") < with_room.index("generator")
 
 
@@ -227,8 +217,7 @@ def test_a_stage_that_nobody_waits_for_is_left_alone(tmp_path: Path) -> None:
     )
     reader = line("reader", *repeat(STEPS, call("Root::BatchV2::Prefetch::Filter", 2, 90, 4, 3), every=STEP))
     tfdata = analyzed(tmp_path, python, reader)
-    assert tfdata.main is not None
-    assert tfdata.main.limiting == 3
+    assert known(tfdata.main).limiting == 3
     assert "Filter" not in {action.stage for action in actions_of(tfdata) if action.code != "cache"}
     assert "BatchV2" in {action.stage for action in actions_of(tfdata)}
 
@@ -263,8 +252,7 @@ def on_a_device(wait_us: float) -> tuple[Line, Line, Line]:
 
 def test_of_a_device_pipeline_the_generator_is_named_and_the_host_behind_it(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, *on_a_device(100))
-    blame = blamed_stage(tfdata)
-    assert blame is not None
+    blame = known(blamed_stage(tfdata))
     assert (blame.stage, blame.reason, blame.waited_ps, blame.share) == ("Generator", "host_pipeline", 98 * US, 0.98)
     assert "the host pipeline" in blame.text
     assert actions_of(tfdata) == (), "what to change on the host is unknown; a prefetch is there"
@@ -282,8 +270,7 @@ def handed_on(host_us: float) -> tuple[Line, ...]:
 def test_the_host_behind_a_device_is_blamed_if_it_works(
     host_us: float, stage: str, reason: str, tmp_path: Path
 ) -> None:
-    blame = blamed_stage(analyzed(tmp_path, *handed_on(host_us)))
-    assert blame is not None
+    blame = blame_of(tmp_path, *handed_on(host_us))
     assert (blame.stage, blame.reason) == (stage, reason)
 
 
@@ -299,8 +286,7 @@ def test_the_host_behind_a_device_is_blamed_if_it_works(
 def test_the_reason_is_that_of_the_stage(
     path: tuple[str, ...], stage: str, code: str, reason: str, tmp_path: Path
 ) -> None:
-    blame = blamed_stage(analyzed(tmp_path, *waiting_job(*path)))
-    assert blame is not None
+    blame = blame_of(tmp_path, *waiting_job(*path))
     assert (blame.stage, blame.code, blame.reason, blame.share) == (stage, code, reason, 1.0)
     assert blame.text.startswith(f"100.0% of the waiting is for {stage}")
 
@@ -340,28 +326,27 @@ def test_a_change_is_named_as_the_user_makes_it(change: str, stage: str | None, 
 
 
 @pytest.mark.parametrize(
-    ("stage", "op", "code"),
+    ("path", "stats", "code"),
     [
-        ("Map", "DecodeJpeg", "parallel_map"),
-        ("Map", "EagerPyFunc", "python_function"),
-        ("Generator", "PyFunc", "generator"),
-        ("ParallelInterleaveV4", "", "interleave"),
-        ("PaddedBatch", "", "serial_transformation"),
-        ("ParallelBatch", "", "copying"),
-        ("Root", "", None),
-        ("SomethingNew", "", None),
+        ("Map", {"op": "DecodeJpeg"}, "parallel_map"),
+        ("Map", {"op": "EagerPyFunc"}, "python_function"),
+        ("Generator", {"op": "PyFunc"}, "generator"),
+        ("ParallelInterleaveV4", {}, "interleave"),
+        ("PaddedBatch", {}, "serial_transformation"),
+        ("ParallelBatch", {}, "copying"),
+        ("ParallelMapV2", {"autotune": "true"}, "heavy_map"),  # it is parallel already
+        ("BatchV2 TFRecord", {}, "parallel_read"),
+        ("ParallelInterleaveV4 TFRecord", {}, "interleave"),  # several files are read at a time
+        ("Root", {}, None),
+        ("SomethingNew", {}, None),
     ],
 )
-def test_the_name_and_the_function_of_a_stage_decide(stage: str, op: str, code: str | None, tmp_path: Path) -> None:
-    rule = rule_for(main_of(tmp_path, *waiting_job(stage, op=op)), 1)
+def test_the_name_and_the_function_of_a_stage_decide(
+    path: str, stats: dict[str, Any], code: str | None, tmp_path: Path
+) -> None:
+    stages = path.split()
+    rule = rule_for(main_of(tmp_path, *waiting_job(*stages, **stats)), len(stages))
     assert (rule.code if rule else None) == code
-
-
-def test_a_map_that_is_parallel_already_is_told_to_do_less(tmp_path: Path) -> None:
-    main = main_of(tmp_path, *waiting_job("ParallelMapV2", autotune="true"))
-    rule = rule_for(main, 1)
-    assert rule is not None
-    assert rule.code == "heavy_map"
 
 
 @pytest.mark.parametrize(("run_us", "code"), [(0.2, "vectorize"), (5, "heavy_map"), (60, "heavy_map")])
@@ -388,28 +373,13 @@ def test_short_runs_that_are_waited_for_much_longer_than_they_work_are_overhead(
         runner.append(call("Root::BatchV2::ParallelMapV2::Range", at + 0.15, 0.01, 4, 3))
         pool.append(event("ExecutorState::Process", at + 0.2, run_us, id=run))
     main = main_of(tmp_path, python, line("runner", *runner), line("pool", *pool))
-    rule = rule_for(main, 2)
-    assert rule is not None
-    assert rule.code == code
+    assert known(rule_for(main, 2)).code == code
 
 
-def reading(tmp_path: Path, *consumers: str, **stats: Any) -> Pipeline:
-    return main_of(tmp_path, *waiting_job(*consumers, "TFRecord", **stats))
-
-
-def test_files_that_are_read_several_at_a_time_are_not_to_be_interleaved_again(tmp_path: Path) -> None:
-    for consumer, code in (("BatchV2", "parallel_read"), ("ParallelInterleaveV4", "interleave")):
-        rule = rule_for(reading(tmp_path, consumer), 2)
-        assert rule is not None
-        assert rule.code == code
-
-
-@pytest.mark.parametrize(("deterministic", "expected"), [("true", True), ("false", False)])
-def test_an_order_that_is_given_up_already_is_not_to_be_given_up(
-    deterministic: str, expected: bool, tmp_path: Path
-) -> None:
-    pipeline = main_of(tmp_path, *waiting_job("ParallelInterleaveV4", deterministic=deterministic))
-    assert ("deterministic=False" in words(pipeline, 1)["unordered"]) == expected
+def test_an_order_that_is_given_up_already_is_not_to_be_given_up(tmp_path: Path) -> None:
+    for deterministic, is_advised in (("true", True), ("false", False)):
+        pipeline = main_of(tmp_path, *waiting_job("ParallelInterleaveV4", deterministic=deterministic))
+        assert ("deterministic=False" in words(pipeline, 1)["unordered"]) == is_advised
 
 
 def test_each_estimate_has_words_of_its_own(tmp_path: Path) -> None:

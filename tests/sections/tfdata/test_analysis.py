@@ -1,11 +1,11 @@
-"""Pipelines of a host and of several, stage by stage; what is waited for is in test_segments.py."""
+"""Pipelines of a host and of several, stage by stage: what they wait for, and what stages work."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from builders import Event, Line, Plane, event, host_of, line, plane, trace_of
+from builders import Event, Line, event, known, line, plane, trace_of
 from builders import iterator_call as call
 from sections.tfdata.made_pipelines import (
     US,
@@ -25,9 +25,8 @@ from sections.tfdata.made_pipelines import (
     waiting_job,
 )
 
-from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
-from tfperf.sections.tfdata.analysis import TfData, combine, shorten
-from tfperf.sections.tfdata.pipeline import Pipeline
+from tfperf.sections.tfdata.analysis import StageTimes, TfData, combine, measure_stages, shorten
+from tfperf.trace.tfdata import Pipelines, asynchronous_stages, find_pipelines, stage_work
 
 
 @pytest.mark.parametrize(("times", "slowest"), [((60, 5, 5), "Map"), ((5, 60, 5), "BatchV2"), ((5, 5, 60), "TFRecord")])
@@ -76,8 +75,7 @@ def test_the_main_pipeline_is_the_one_that_steps_wait_for(tmp_path: Path) -> Non
     others = [event("eval", 300 * number + 105, 190, step_num=number) for number in range(5)]
     tfdata = analyzed(tmp_path, line("python", *steps, *others, *training, *validation))
     assert [pipeline.waited_ps / US for pipeline in tfdata.pipelines] == [300, 900]
-    assert tfdata.outlook is not None
-    assert tfdata.main is tfdata.outlook.pipeline is tfdata.pipelines[0]
+    assert tfdata.main is known(tfdata.outlook).pipeline is tfdata.pipelines[0]
 
 
 def test_a_device_pipeline_is_not_the_main_one(tmp_path: Path) -> None:
@@ -94,10 +92,8 @@ def test_the_worker_of_a_data_service_is_not_what_the_program_waits_for(tmp_path
     fetched = repeat(4, event("IteratorGetNextOp::DoCompute", 0, 40), call("Root", 1, 38, 1))
     worker = repeat(4, call("Root", 0, 90, 11), call("Root::Map", 0, 90, 12, 11))
     tfdata = analyzed(tmp_path, line("python", *fetched), line("worker", *worker))
-    assert [(pipeline.name, pipeline.is_fetched, pipeline.waited_ps / US) for pipeline in tfdata.pipelines] == [
-        ("Host:0", True, 152),
-        ("Host:1", False, 360),
-    ]
+    found = [(pipeline.name, pipeline.is_fetched, pipeline.waited_ps / US) for pipeline in tfdata.pipelines]
+    assert found == [("Host:0", True, 152), ("Host:1", False, 360)]
     assert tfdata.main is tfdata.pipelines[0]
 
 
@@ -150,26 +146,23 @@ def test_work_outside_every_stage_is_not_what_limits(tmp_path: Path) -> None:
 
 def test_steps_of_another_kind_have_an_outlook_of_their_own(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, training_and_evaluation(eval_stage="Filter", eval_root=11))
-    assert tfdata.outlook is not None
-    assert [tfdata.outlook.step_ms, tfdata.outlook.wait_ms] == pytest.approx([0.1, 0.01])
+    training = known(tfdata.outlook)
+    assert [training.step_ms, training.wait_ms] == pytest.approx([0.1, 0.01])
     assert list(tfdata.of_kinds) == ["eval"]
     outlook = tfdata.of_kinds["eval"]
     assert [outlook.step_ms, outlook.wait_ms] == pytest.approx([0.1, 0.06])
     assert [stage.name for stage in outlook.pipeline.stages] == ["Root", "Filter"]
     assert outlook.estimates
-    of_eval = tfdata.for_steps("eval")
-    assert of_eval is not None
-    assert of_eval.main is outlook.pipeline
+    assert known(tfdata.for_steps("eval")).main is outlook.pipeline
     assert tfdata.for_steps("predict") is None
     assert list(combine([tfdata, tfdata]).of_kinds) == ["eval"]
 
 
 def test_a_pipeline_that_training_asks_too_has_no_estimates_for_evaluation(tmp_path: Path) -> None:
     tfdata = analyzed(tmp_path, training_and_evaluation(eval_stage="Map", eval_root=1))
-    assert tfdata.outlook is not None
-    outlook = tfdata.of_kinds["eval"]
-    assert outlook.pipeline is tfdata.outlook.pipeline
-    assert (tfdata.outlook.estimates != (), outlook.estimates) == (True, ())
+    training, outlook = known(tfdata.outlook), tfdata.of_kinds["eval"]
+    assert outlook.pipeline is training.pipeline
+    assert (training.estimates != (), outlook.estimates) == (True, ())
 
 
 def test_pipelines_beyond_so_many_stages_are_left_out_but_for_the_main_one(tmp_path: Path) -> None:
@@ -179,14 +172,8 @@ def test_pipelines_beyond_so_many_stages_are_left_out_but_for_the_main_one(tmp_p
         *repeat(3, call("Root", 95, 3, 10)),
     ]
     tfdata = analyzed(tmp_path, line("python", *events))
-    kept = {most: [pipeline.name for pipeline in shorten(tfdata, most).pipelines] for most in range(5)}
-    assert kept == {
-        0: ["Host:0"],
-        1: ["Host:0"],
-        2: ["Host:0"],
-        3: ["Host:0", "Host:1"],
-        4: ["Host:0", "Host:1", "Host:2"],
-    }
+    kept = [[pipeline.name for pipeline in shorten(tfdata, most).pipelines] for most in range(5)]
+    assert kept == [["Host:0"]] * 3 + [["Host:0", "Host:1"], ["Host:0", "Host:1", "Host:2"]]
     assert shorten(tfdata, 4) is tfdata
     assert shorten(TfData(()), 0).pipelines == ()
 
@@ -284,12 +271,8 @@ def test_the_function_of_a_parallel_map_is_what_is_waited_for(tmp_path: Path) ->
 
 def test_waiting_that_starts_before_the_capture_has_no_stage(tmp_path: Path) -> None:
     # What the prefetch waits for at first started before the capture, so it was not recorded.
-    consumer = [
-        call("Root", 0, 80, 1),
-        call("Root::Prefetch", 0, 80, 2, 1),
-        call("Root", 100, 60, 1),
-        call("Root::Prefetch", 100, 60, 2, 1),
-    ]
+    consumer = [call("Root", 0, 80, 1), call("Root::Prefetch", 0, 80, 2, 1)]
+    consumer += [call("Root", 100, 60, 1), call("Root::Prefetch", 100, 60, 2, 1)]
     producer = [event("PrefetchProduce", 90, 65), call("Root::Prefetch::Map", 90, 65, 3, 2)]
     main = main_of(tmp_path, line("python", *consumer), line("reader", *producer))
     assert (main.unattributed_ps / US, waited(main)) == (85, {"Map": 55})
@@ -306,12 +289,9 @@ def test_waiting_for_devices_is_passed_on_to_the_pipeline_that_feeds_them(tmp_pa
         line("device", *device),
         line("tf_data_multi_device_iterator_resource/7", *feeding),
     )
-    assert [(pipeline.name, pipeline.is_handed_on) for pipeline in tfdata.pipelines] == [
-        ("Host:0", True),
-        ("Device:0", False),
-    ]
-    main = tfdata.main
-    assert main is not None
+    found = [(pipeline.name, pipeline.is_handed_on) for pipeline in tfdata.pipelines]
+    assert found == [("Host:0", True), ("Device:0", False)]
+    main = known(tfdata.main)
     assert (main.waited_ps / US, waited(main)) == (320, {"Map": 240})
     assert [segment.kind for segment in main.segments] == ["producer"], "not in the step's own thread"
     assert main.final_prefetch == 0
@@ -353,29 +333,129 @@ def test_a_stage_that_leaves_no_event_makes_it_unknown(tmp_path: Path) -> None:
     assert (main.threads_at_work, main.leaves_cores) == (None, False)
 
 
-def with_cores(tmp_path: Path, cores: int) -> Pipeline:
-    planes: tuple[Plane, ...] = (
-        plane("/host:CPU", *waiting_job("Map", op="DecodeJpeg")),
-        plane(CAPTURE_PLANE, stats={"cpu_affinity": cores}),
-    )
-    main = host_of(trace_of(tmp_path, *planes), "tfdata")["tfdata"].main
-    assert isinstance(main, Pipeline)
-    return main
-
-
 @pytest.mark.parametrize(("cores", "leaves", "fills"), [(1, False, True), (2, False, False), (8, True, False)])
 def test_cores_that_the_capture_states(cores: int, leaves: bool, fills: bool, tmp_path: Path) -> None:
-    main = with_cores(tmp_path, cores)
+    main = main_of(tmp_path, *waiting_job("Map", op="DecodeJpeg"), cpu_affinity=cores)
     assert (main.leaves_cores, main.fills_cores) == (leaves, fills)
 
 
 @pytest.mark.parametrize(("busy", "fills"), [(2.0, True), (1.2, False)])
 def test_cpu_time_of_the_process_counts_what_leaves_no_event(busy: float, fills: bool, tmp_path: Path) -> None:
     # Python may sleep, but two cores that are busy all the time are busy while the step waits too.
-    planes: tuple[Plane, ...] = (
-        plane("/host:CPU", *waiting_job("Map", op="EagerPyFunc")),
-        plane(CAPTURE_PLANE, stats={"cpu_affinity": 2, "busy_cores": busy}),
-    )
-    main = host_of(trace_of(tmp_path, *planes), "tfdata")["tfdata"].main
-    assert isinstance(main, Pipeline)
+    main = main_of(tmp_path, *waiting_job("Map", op="EagerPyFunc"), cpu_affinity=2, busy_cores=busy)
     assert main.fills_cores == fills
+
+
+# --- what stages work, and in which threads ---
+
+RUN, RUN_ASYNC, WORK = (
+    "InstantiatedCapturedFunction::Run",
+    "InstantiatedCapturedFunction::RunAsync",
+    "ExecutorState::Process",
+)
+
+
+def times_of(tmp_path: Path, *lines: Line) -> tuple[Pipelines, StageTimes]:
+    trace = trace_of(tmp_path, plane("/host:CPU", *lines))
+    pipelines = known(find_pipelines(trace))
+    is_async = asynchronous_stages(pipelines)
+    return pipelines, measure_stages(pipelines, stage_work(trace, pipelines).without_waiting(is_async), is_async)
+
+
+def measured(tmp_path: Path, *lines: Line) -> dict[str, tuple[float | None, float, float]]:
+    """(work us, busy us, us that it holds threads) of each stage."""
+    pipelines, times = times_of(tmp_path, *lines)
+    works_ps = [None if work_ps is None else work_ps / US for work_ps in times.work_ps]
+    return {
+        stage.name: (works_ps[index], times.busy[index].total() / US, times.held_ps[index] / US)
+        for index, stage in enumerate(pipelines.stages)
+    }
+
+
+def test_work_is_without_what_other_stages_do(tmp_path: Path) -> None:
+    python = line(
+        "python", call("Root", 0, 50, 1), call("Root::Map", 5, 40, 2, 1), call("Root::Map::Range", 10, 8, 3, 2)
+    )
+    assert measured(tmp_path, python) == {"Root": (10, 10, 10), "Map": (32, 32, 32), "Range": (8, 8, 8)}
+    _, times = times_of(tmp_path, python)
+    assert (times.count.tolist(), times.total_ps.tolist()) == ([1, 1, 1], [50 * US, 40 * US, 8 * US])
+
+
+def test_a_stage_with_threads_works_in_them_and_in_the_pool(tmp_path: Path) -> None:
+    # Its calls only wait. Its own thread works 10 of 30 us, two runs of its function 40 each, 20 of them at one time.
+    times = measured(
+        tmp_path,
+        line("python", call("Root", 0, 190, 1), call("Root::ParallelMapV2", 0, 190, 2, 1)),
+        line(
+            "runner",
+            event("ParallelMapProduce", 0, 30),
+            call("Root::ParallelMapV2::Range", 5, 20, 3, 2),
+            event(RUN_ASYNC, 26, 1, id=7),
+            event(RUN_ASYNC, 27, 1, id=8),
+        ),
+        line("pool", event(WORK, 30, 40, id=7)),
+        line("pool 2", event(WORK, 50, 40, id=8)),
+    )
+    assert times["ParallelMapV2"] == (10 + 80, 10 + 60, 10 + 80)
+    assert times["Root"] == (0, 0, 0), "it only waits for the map"
+
+
+def test_a_function_that_waits_for_a_thread_does_not_keep_its_stage_busy(tmp_path: Path) -> None:
+    # Started at 1, it ran from 60 to 70 and from 90 to 100.
+    parallel = measured(
+        tmp_path,
+        line("python", call("Root", 0, 100, 1), call("Root::ParallelMapV2", 0, 100, 2, 1)),
+        line("runner", call("Root::ParallelMapV2::Range", 0, 1, 3, 2), event(RUN_ASYNC, 1, 2, id=7)),
+        line("pool", event(WORK, 60, 10, id=7), event(WORK, 90, 10, id=7)),
+    )
+    assert parallel["ParallelMapV2"] == (22, 22, 20), "what started it is work too"
+    inline = measured(
+        tmp_path,
+        line("python", call("Root", 0, 100, 1), call("Root::Map", 0, 100, 2, 1), event(RUN, 4, 96, id=7)),
+        line("pool", event(WORK, 60, 10, id=7), event(WORK, 90, 10, id=7)),
+    )
+    assert inline["Map"] == (24, 24, 100), "4 us before the function; its thread is held all the time"
+
+
+def test_a_prefetch_that_waits_for_a_map_is_not_busy(tmp_path: Path) -> None:
+    times = measured(
+        tmp_path,
+        line("python", call("Root", 0, 90, 1), call("Root::Prefetch", 0, 90, 2, 1)),
+        line("reader", event("PrefetchProduce", 0, 91), call("Root::Prefetch::Map", 0, 90, 3, 2)),
+    )
+    assert times == {"Root": (0, 0, 0), "Prefetch": (1, 1, 1), "Map": (90, 90, 90)}
+
+
+def test_a_function_without_executors_ran_in_the_call_or_nobody_knows_where(tmp_path: Path) -> None:
+    in_call = line("python", call("Root", 0, 90, 1), call("Root::Map", 0, 90, 2, 1), event(RUN, 10, 70, id=7))
+    assert measured(tmp_path, in_call)["Map"] == (90, 90, 90)
+    in_pool = measured(
+        tmp_path,
+        line("python", call("Root", 0, 90, 1), call("Root::ParallelMapV2", 0, 90, 2, 1)),
+        line("runner", event("ParallelMapProduce", 0, 30), event(RUN_ASYNC, 26, 1, id=7)),
+    )
+    assert in_pool["ParallelMapV2"][0] is None
+
+
+@pytest.mark.parametrize(
+    ("stage", "thread"),
+    [
+        ("ParallelBatch", event("ParallelBatchProduce", 0, 30)),  # It copies in a pool that records nothing.
+        ("ParseExampleV2", event("ParseExampleProduce", 0, 30)),
+        ("DataServiceV4", event("Unheard", 0, 30)),  # Waiting for its workers looks like work.
+        ("Prefetch", event("Unheard", 0, 30)),  # TensorFlow 2.1 records nothing of its thread.
+    ],
+)
+def test_work_that_leaves_no_events_is_unknown(stage: str, thread: Event, tmp_path: Path) -> None:
+    times = measured(
+        tmp_path,
+        line("python", call("Root", 0, 90, 1), call(f"Root::{stage}", 0, 90, 2, 1)),
+        line("worker", thread, call(f"Root::{stage}::Range", 1, 5, 3, 2)),
+    )
+    assert times[stage][0] is None
+    assert times["Range"][0] == 5
+
+
+def test_of_a_stage_whose_calls_outlast_the_capture_nothing_is_known(tmp_path: Path) -> None:
+    times = measured(tmp_path, line("python", call("Root::Map::Range", 0, 10, 2, 1)))
+    assert [times[name][0] for name in ("Root", "Map", "Range")] == [None, None, 10]

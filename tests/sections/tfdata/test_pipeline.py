@@ -4,12 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import host_of, known, line, plane, trace_of
 from builders import iterator_call as call
+from builders import line
 from msgspec.structs import replace
 from sections.tfdata.made_pipelines import main_of, parallel_map, repeat, waiting_job
 
-from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.tfdata.pipeline import stage_name, whole_pipelines
 
 
@@ -67,9 +66,7 @@ def test_random_ops_give_another_result_each_time(tmp_path: Path) -> None:
 
 def test_a_capture_knows_the_cores_better_than_tf_data(tmp_path: Path) -> None:
     """tf.data counts two; the cgroup of the job grants the time of 3.9."""
-    stated = plane(CAPTURE_PLANE, stats={"cpu_affinity": 8, "cpu_quota": 3.9})
-    trace = trace_of(tmp_path, plane("/host:CPU", *parallel_map(80, 10, 1)), stated)
-    assert known(host_of(trace, "tfdata")["tfdata"].main).cores == 4
+    assert main_of(tmp_path, *parallel_map(80, 10, 1), cpu_affinity=8, cpu_quota=3.9).cores == 4
 
 
 def test_threads_and_consumers_of_a_stage(tmp_path: Path) -> None:
@@ -77,9 +74,7 @@ def test_threads_and_consumers_of_a_stage(tmp_path: Path) -> None:
     assert [stage.name for stage in main.stages] == ["Root", "ParallelMapV2", "TFRecord"]
     assert [main.workers(stage) for stage in range(3)] == [1, 2, 1]
     assert main.consumers(2) == (2, 1, 0)
-    limiting = max(main.segments, key=lambda segment: segment.limit_ps)
-    assert limiting is not None
-    assert limiting.kind == "function"
+    assert max(main.segments, key=lambda segment: segment.limit_ps).kind == "function"
 
 
 def test_what_the_program_asks_comes_before_what_only_was_recorded(tmp_path: Path) -> None:
