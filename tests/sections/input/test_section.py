@@ -6,47 +6,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Line, Plane, event, host, line, plane, ref, results_of, space, trace_of
+from builders import Line, Plane, event, host, known, line, marks, plane, ref, results_of, trace_of
+from builders import gpu as stream
 from msgspec.structs import replace
+from sections.views import BY_NAME, WHOLE_REPORT, codes, names, seen
 
-from tfperf.report.model import Report, Section, StepChart
-from tfperf.report.shown import Detail, shown
+from tfperf.report.model import Section, StepChart
 from tfperf.sections.input import INPUT_CLASSES, INPUT_HOSTS, INPUT_STEPS, TABLES, build
-from tfperf.trace.read import read_host
-
-WHOLE_REPORT = Detail("brief", "brief")
-
-BY_NAME = Detail("full", "full")
 
 
 def section(tmp_path: Path, *hosts: list[Plane]) -> Section:
     """The section about a run of these hosts, a and b, as programs get it."""
-    traces = []
-    for name, planes in zip("ab", hosts, strict=False):
-        path = tmp_path / f"{name}.xplane.pb"
-        path.write_bytes(space(*planes))
-        traces.append(read_host(path, name))
+    traces = [replace(trace_of(tmp_path, *planes), host=name) for name, planes in zip("ab", hosts, strict=False)]
     return build(results_of(*traces, sections=["input"]))
-
-
-def seen(section: Section, detail: Detail) -> Section:
-    """The section as people see it."""
-    (result,) = shown(Report({}, {}, (section,)), detail).sections
-    return result
 
 
 def job(wait: float, *more: Line, count: int = 4) -> Plane:
     """Steps of 100 us that wait for input, then compute."""
-    events = [
-        item
-        for step in range(count)
-        for item in (
-            event("train", 100 * step, 100, step_num=step),
-            event("IteratorGetNextOp::DoCompute", 100 * step, wait + step),
-            event("A:A", 100 * step + wait + step, 100 - wait - step),
-        )
-    ]
-    return plane("/host:CPU", line("python", *events), *more)
+    fetches = [event("IteratorGetNextOp::DoCompute", 100 * step, wait + step) for step in range(count)]
+    ops = [event("A:A", 100 * step + wait + step, 100 - wait - step) for step in range(count)]
+    return plane("/host:CPU", line("python", *marks(count), *fetches, *ops), *more)
 
 
 def reader(name: str = "a", start: float = 0) -> Line:
@@ -61,22 +40,12 @@ def reader(name: str = "a", start: float = 0) -> Line:
 
 def gpu(copy: float) -> Plane:
     copies = [event("MemcpyH2D", 100 * step + 60, copy) for step in range(4)]
-    kernels = [event("gemm", 100 * step + 60 + copy, 40 - copy) for step in range(4)]
-    return plane("/device:GPU:0", line("Stream #1", *copies, *kernels))
+    return stream(*copies, *(event("gemm", 100 * step + 60 + copy, 40 - copy) for step in range(4)))
 
 
 def data(section: Section, name: str) -> dict[str, list[Any]]:
-    return {
-        key: list(values) for key, values in next(table for table in section.tables if table.name == name).data.items()
-    }
-
-
-def codes(section: Section) -> list[str]:
-    return [finding.code for finding in section.findings]
-
-
-def names(section: Section) -> list[str]:
-    return [table.name for table in section.tables]
+    (table,) = (table for table in section.tables if table.name == name)
+    return {key: list(values) for key, values in table.data.items()}
 
 
 def test_each_step_has_its_wait(tmp_path: Path) -> None:
@@ -132,7 +101,7 @@ def test_hosts_stand_side_by_side(tmp_path: Path) -> None:
 
 # --- what is missing ---
 def test_without_tf_data_a_sentence_says_so(tmp_path: Path) -> None:
-    result = section(tmp_path, [host(*(event("train", 10 * step, 10, step_num=step) for step in range(4)))])
+    result = section(tmp_path, [host(*marks(4))])
     assert (result.tables, result.charts, result.facts, result.detail_notes) == ((), (), (), ())
     unknown, no_ops = result.notes
     assert unknown.startswith("Input per step is unknown, not 0")
@@ -140,16 +109,14 @@ def test_without_tf_data_a_sentence_says_so(tmp_path: Path) -> None:
 
 
 def test_a_host_that_shows_no_input_leaves_the_average_open(tmp_path: Path) -> None:
-    marked = host(*(event("train", 100 * step, 100, step_num=step) for step in range(4)))
-    result = section(tmp_path, [job(20, reader())], [marked])
+    result = section(tmp_path, [job(20, reader())], [host(*marks(4))])
     assert data(result, "input_hosts")["input_percent"] == [pytest.approx(21.5), None]
     assert result.notes[0].startswith("No mean over hosts: the traces of 1 of them")
     assert result.charts == ()
 
 
 def test_without_host_threads_a_sentence_says_so(tmp_path: Path) -> None:
-    kernels = line("Stream #1", event("gemm", 0, 10, tf_op=ref("d/MatMul:MatMul")))
-    result = section(tmp_path, [plane("/device:GPU:0", kernels)])
+    result = section(tmp_path, [stream(event("gemm", 0, 10, tf_op=ref("d/MatMul:MatMul")))])
     assert result.notes[-1].startswith("Host input work is unknown: the profile has no host thread events")
     assert result.tables == ()
 
@@ -176,17 +143,12 @@ def test_in_a_whole_report_the_section_is_brief(tmp_path: Path) -> None:
 def test_by_name_people_see_all_but_the_table_of_steps(tmp_path: Path) -> None:
     """The chart shows the steps."""
     whole = section(tmp_path, [job(20, reader())])
-    full = seen(whole, BY_NAME)
+    full = seen(whole)
     assert codes(full) == ["input_high", "input_on_demand_read", "input_preprocessing"]
     assert len(full.charts) == 1
     assert names(full) == ["input_statistics", "input_classes", "input_ops"]
-    assert [column.key for column in full.tables[0].columns] == [
-        "statistic",
-        "step_time_ms",
-        "input_ms",
-        "input_wait_ms",
-        "input_percent",
-    ], "without a device, no time of copies"
+    columns = " ".join(column.key for column in full.tables[0].columns)
+    assert columns == "statistic step_time_ms input_ms input_wait_ms input_percent", "no copies without a device"
     assert len(full.notes) == 2
     assert [len(table) for table in seen(whole, replace(BY_NAME, top=2)).tables] == [6, 2, 2]
 
@@ -194,8 +156,7 @@ def test_by_name_people_see_all_but_the_table_of_steps(tmp_path: Path) -> None:
 def test_a_class_without_ops_has_no_times(tmp_path: Path) -> None:
     """Its work may merely not be recorded."""
     results = results_of(trace_of(tmp_path, host(event("Iterator::Root::Map", 0, 10))), sections=["input"])
-    data = INPUT_CLASSES.data(results)
-    assert data is not None
+    data = known(INPUT_CLASSES.data(results))
     assert list(data["ops"]) == [0, 0, 1, 0, 0]
     assert list(data["wall_percent"]) == [None, None, 100, None, None]
     assert list(data["scaled_ms"]) == [None, None, 0.01, None, None]
@@ -207,10 +168,8 @@ def test_what_a_profile_does_not_show_has_no_table(tmp_path: Path) -> None:
 
 
 def test_hosts_are_compared_where_there_are_several(tmp_path: Path) -> None:
-    trace = trace_of(tmp_path, host(*(event("train", 10 * step, 10, step_num=step) for step in range(4))))
+    trace = trace_of(tmp_path, host(*marks(4)))
     assert INPUT_HOSTS.data(results_of(trace, sections=["input"])) is None
     both = results_of(trace, trace, sections=["input"])
-    data = INPUT_HOSTS.data(both)
-    assert data is not None
-    assert list(data["input_percent"]) == [None, None]
+    assert list(known(INPUT_HOSTS.data(both))["input_percent"]) == [None, None]
     assert INPUT_STEPS.data(both) is None, "no step shows its input"

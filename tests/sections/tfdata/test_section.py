@@ -3,38 +3,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Line, event, host, line, plane, results_of, trace_of
+from builders import Line, event, host, known, line, plane, results_of, trace_of
 from builders import iterator_call as call
 from msgspec.structs import replace
 from sections.tfdata.made_pipelines import behind_a_prefetch, inline_map, repeat, training_and_evaluation, waiting_job
+from sections.views import WHOLE_REPORT, codes, names, seen
 
 from tfperf.analysis.registry import Results
 from tfperf.report.model import Report, Section
 from tfperf.report.render import RenderOptions, render
-from tfperf.report.shown import Detail, shown
+from tfperf.report.shown import shown
 from tfperf.sections.tfdata import CODE, FUNCTIONS, PIPELINES, STAGES, TABLES, WHAT_IF
 from tfperf.sections.tfdata.section import build
-
-WHOLE_REPORT = Detail("brief", "brief")
-BY_NAME = Detail("full", "full")
 
 
 def section_of(tmp_path: Path, *lines: Line) -> Section:
     return build(results_of(trace_of(tmp_path, plane("/host:CPU", *lines)), sections=["tfdata"]))
-
-
-def seen(section: Section, detail: Detail) -> Section:
-    """The section as people see it."""
-    (result,) = shown(Report({}, {}, (section,)), detail).sections
-    return result
-
-
-def codes(section: Section) -> list[str]:
-    return [finding.code for finding in section.findings]
-
-
-def names(section: Section) -> list[str]:
-    return [table.name for table in section.tables]
 
 
 def test_a_slow_pipeline_is_a_problem_and_its_stages_are_named(tmp_path: Path) -> None:
@@ -51,11 +35,9 @@ def test_waiting_is_that_of_the_step_table(tmp_path: Path) -> None:
     """A fetch takes 2 us longer than the call of the pipeline inside it."""
     threads = waiting_job("Map", op="DecodeJpeg")
     fetches = [event("IteratorGetNextOp::DoCompute", 100 * n, 62) for n in range(5)]
-    results = results_of(
-        trace_of(tmp_path, plane("/host:CPU", *threads, line("python2", *fetches))), sections=["tfdata"]
-    )
-    section = build(results)
-    assert "steps wait 0.062 ms of 0.100 ms (62.0%) for it" in section.findings[0].text
+    trace = trace_of(tmp_path, plane("/host:CPU", *threads, line("python2", *fetches)))
+    results = results_of(trace, sections=["tfdata"])
+    assert "steps wait 0.062 ms of 0.100 ms (62.0%) for it" in build(results).findings[0].text
     assert results["overview"].percent["input_wait"] == pytest.approx(62.0)
 
 
@@ -79,7 +61,7 @@ def test_of_several_hosts_people_see_the_stages_of_the_one_that_waits_longest(tm
     idle = replace(trace_of(tmp_path, plane("/host:CPU", *waiting_job("Map", busy_us=12))), host="idle")
     slow = replace(trace_of(tmp_path, plane("/host:CPU", *waiting_job("Map", op="DecodeJpeg"))), host="slow")
     section = build(results_of(idle, slow, sections=["tfdata"]))
-    stages = seen(section, BY_NAME).tables[0]
+    stages = seen(section).tables[0]
     assert set(stages.data["host"]) == {"slow"}
     assert stages.note == (
         "! blocking stage (waited for most), * limiting stage (caps the throughput). "
@@ -138,43 +120,37 @@ def test_waiting_without_a_stage_is_told(tmp_path: Path) -> None:
     assert section.detail_notes[-1].startswith("27.3% of the waiting has no stage"), "90 of 330 us"
 
 
+def handing_on(wait_us: float) -> tuple[Line, Line]:
+    """The part of a pipeline that hands batches to a device, which waits for so long."""
+    return line("a", call("Prefetch", 0, wait_us, 1)), line("b", call("Prefetch::Generator", 0, wait_us, 2, 1))
+
+
 @pytest.mark.parametrize(
-    ("lines", "words", "tables"),
+    ("lines", "words"),
     [
-        ((line("python", event("train", 0, 10)),), "has no tf.data events", []),
-        (
-            (line("a", call("Prefetch", 0, 10, 1)), line("b", call("Prefetch::Generator", 0, 10, 2, 1))),
-            "only the part of the pipeline that transfers batches to devices",
-            ["tfdata_stages"],
-        ),
-        (
-            (line("a", call("Prefetch", 0, 90, 1)), line("b", call("Prefetch::Generator", 0, 90, 2, 1))),
-            "only the part of the pipeline that transfers batches to devices",
-            ["tfdata_stages"],
-        ),
-        (
-            (line("a", call("Root::Map::Range", 0, 10, 2, 1)),),
-            "no complete call of the outermost stage",
-            ["tfdata_stages"],
-        ),
+        (handing_on(10), "only the part of the pipeline that transfers batches to devices"),
+        (handing_on(90), "only the part of the pipeline that transfers batches to devices"),
+        ((line("a", call("Root::Map::Range", 0, 10, 2, 1)),), "no complete call of the outermost stage"),
     ],
+    ids=["hardly waited for", "handed on", "cut off"],
 )
-def test_what_is_missing_is_said(lines: tuple[Line, ...], words: str, tables: list[str], tmp_path: Path) -> None:
+def test_what_is_missing_is_said(lines: tuple[Line, ...], words: str, tmp_path: Path) -> None:
     section = section_of(tmp_path, *lines)
     assert (section.findings, section.facts) == ((), ())
-    for detail in (WHOLE_REPORT, BY_NAME) if tables else (BY_NAME,):
-        assert words in seen(section, detail).notes[0]
-        assert names(seen(section, detail)) == tables, "a tree says what is there"
+    for shown_section in (seen(section), seen(section, WHOLE_REPORT)):
+        assert words in shown_section.notes[0]
+        assert names(shown_section) == ["tfdata_stages"], "a tree says what is there"
 
 
-def test_a_whole_report_leaves_the_section_out_where_nothing_is_of_tfdata(tmp_path: Path) -> None:
+def test_without_tfdata_a_whole_report_leaves_the_section_out(tmp_path: Path) -> None:
     section = section_of(tmp_path, line("python", event("train", 0, 10)))
+    assert (section.findings, section.facts, names(seen(section))) == ((), (), [])
+    assert "has no tf.data events" in seen(section).notes[0]
     assert shown(Report({}, {}, (section,)), WHOLE_REPORT).sections == ()
 
 
 def test_of_a_pipeline_that_only_hands_on_the_stage_that_is_waited_for_is_named(tmp_path: Path) -> None:
-    lines = line("a", call("Prefetch", 0, 90, 1)), line("b", call("Prefetch::Generator", 0, 90, 2, 1))
-    _, blame = section_of(tmp_path, *lines).notes
+    _, blame = section_of(tmp_path, *handing_on(90)).notes
     assert blame.startswith(
         "100.0% of the waiting is for Generator, which pulls each batch of the device from the host"
     )
@@ -186,7 +162,7 @@ def test_stages_are_shown_as_a_tree(tmp_path: Path) -> None:
     assert stages.data["name"] == ["Root", "Zip", "Map"]
     assert stages.data["depth"] == [0, 1, 2]
     assert (stages.data["is_blocking"], stages.data["is_limiting"]) == ([False, False, True],) * 2
-    report = Report({}, {}, (seen(section, BY_NAME),))
+    report = Report({}, {}, (seen(section),))
     piped = render(report, "table", RenderOptions(width=80))
     assert "`-Zip" in piped
     assert "  `-Map !*" in piped
@@ -202,17 +178,14 @@ def test_in_a_whole_report_the_section_is_brief(tmp_path: Path) -> None:
 
 
 def test_by_name_people_see_advice_checklist_and_functions(tmp_path: Path) -> None:
-    full = seen(section_of(tmp_path, *waiting_job("Map", op="Cast")), BY_NAME)
+    section = section_of(tmp_path, *waiting_job("Map", op="Cast"))
+    full = seen(section)
     assert codes(full) == ["tfdata_slow", "cache", "parallel_map", "prefetch"]
     assert len(full.facts) == 5
     assert names(full) == ["tfdata_stages", "tfdata_functions", "what_if", "tfdata_code"]
-    assert "path" not in [column.key for column in full.tables[0].columns]
     assert [note[:7] for note in full.notes] == ["Self is"]
-
-
-def test_programs_get_all_columns(tmp_path: Path) -> None:
-    section = section_of(tmp_path, *waiting_job("Map", op="Cast"))
-    assert "path" in [column.key for column in section.tables[0].columns]
+    for of, has_path in ((full, False), (section, True)):
+        assert ("path" in [column.key for column in of.tables[0].columns]) == has_path, "programs get all columns"
 
 
 AUTOTUNE = "num_parallel_calls=tf.data.AUTOTUNE"
@@ -224,8 +197,7 @@ def results(tmp_path: Path, hosts: int = 1) -> Results:
 
 
 def test_stages_are_marked(tmp_path: Path) -> None:
-    data = STAGES.data(results(tmp_path))
-    assert data is not None
+    data = known(STAGES.data(results(tmp_path)))
     assert list(data["name"]) == ["Root", "Map"]
     assert list(data["stage"]) == ["Root", "Map !*"]
     assert list(data["element_ms"]) == [0, 0.06]
@@ -235,15 +207,13 @@ def test_stages_are_marked(tmp_path: Path) -> None:
 
 def test_a_stage_that_was_not_called_has_no_times_of_calls(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, host(call("Root::Map::Range", 0, 10, 2, 1)))
-    data = STAGES.data(results_of(trace, sections=["tfdata"]))
-    assert data is not None
+    data = known(STAGES.data(results_of(trace, sections=["tfdata"])))
     assert (list(data["calls"]), list(data["mean_ms"])) == ([0, 0, 1], [None, None, 0.01])
     assert (list(data["total_ms"]), list(data["busy_percent"])) == ([None, None, 0.01], [None, None, 100])
 
 
 def test_functions_name_their_ops(tmp_path: Path) -> None:
-    data = FUNCTIONS.data(results(tmp_path))
-    assert data is not None
+    data = known(FUNCTIONS.data(results(tmp_path)))
     assert (list(data["stage"]), list(data["runs"]), list(data["run_ms"])) == (["Map"], [5], [0.06])
     assert list(data["ops"]) == ["DecodeJpeg 100.0%"]
 
@@ -252,28 +222,16 @@ def test_several_pipelines_are_told_apart(tmp_path: Path) -> None:
     assert PIPELINES.data(results(tmp_path)) is None, "there is one"
     events = [*repeat(3, call("Root", 0, 60, 1)), *repeat(3, call("Root", 60, 10, 9))]
     both = results_of(trace_of(tmp_path, plane("/host:CPU", line("python", *events))), sections=["tfdata"])
-    pipelines, stages = PIPELINES.data(both), STAGES.data(both)
-    assert pipelines is not None
-    assert stages is not None
+    pipelines, stages = known(PIPELINES.data(both)), known(STAGES.data(both))
     assert list(pipelines["pipeline"]) == ["Host:0", "Host:1"]
     assert list(stages["stage"]) == ["Host:0 Root !*", "Host:1 Root *"], "that of Host:1 is not slow"
-
-
-def test_pipelines_of_several_hosts_bear_their_names(tmp_path: Path) -> None:
-    data = PIPELINES.data(results(tmp_path, hosts=2))
-    assert data is not None
-    assert list(data["pipeline"]) == ["host Host:0"] * 2
+    assert list(known(PIPELINES.data(results(tmp_path, hosts=2)))["pipeline"]) == ["host Host:0"] * 2
 
 
 def test_what_if_holds_what_promises_a_gain(tmp_path: Path) -> None:
-    data = WHAT_IF.data(results(tmp_path))
-    assert data is not None
-    assert list(data["what"]) == [
-        "no input work (lower bound)",
-        "cache() after map()",
-        "parallel calls in map()",
-        "prefetch() at the end",
-    ]
+    data = known(WHAT_IF.data(results(tmp_path)))
+    changes = ["cache() after map()", "parallel calls in map()", "prefetch() at the end"]
+    assert list(data["what"]) == ["no input work (lower bound)", *changes]
     assert list(data["stage"]) == [None, "Map", "Map", None]
     titles = [column.title for column in WHAT_IF.columns if column.key in ("low_ms", "high_ms")]
     assert titles == ["Step at best", "Step at worst"], "not before and after"
@@ -286,8 +244,7 @@ def test_what_a_profile_does_not_show_has_no_table(tmp_path: Path) -> None:
 
 
 def test_the_program_is_told_as_it_is_and_with_each_change(tmp_path: Path) -> None:
-    data = CODE.data(results(tmp_path))
-    assert data is not None
+    data = known(CODE.data(results(tmp_path)))
     assert list(zip(*data.values(), strict=True)) == [
         ("as it is", "ds.map(f)", None),
         ("cache", "ds.map(f).cache()", ".cache()"),
