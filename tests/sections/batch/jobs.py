@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from builders import Event, Plane, event, host_of, iterator_call, line, plane, trace_of
+from builders import Event, Plane, event, iterator_call, line, plane, result_of
+from builders import gpu as stream
 
 from tfperf.sections.batch.analysis import HostBatch
 
@@ -57,10 +58,10 @@ def job(*events: list[Event]) -> Plane:
 
 
 def gpu(number: int = 0) -> Plane:
-    return plane(f"/device:GPU:{number}", line("Stream #1", *(event("gemm", 100 * n + 40, 20) for n in range(STEPS))))
+    return stream(*(event("gemm", 100 * n + 40, 20) for n in range(STEPS)), number=number)
 
 
 def batch_of(tmp_path: Path, *planes: Plane) -> HostBatch:
     """What is concluded about a host."""
-    batch: HostBatch = host_of(trace_of(tmp_path, *planes), "batch")["batch"]
+    batch: HostBatch = result_of(tmp_path, "batch", *planes)
     return batch

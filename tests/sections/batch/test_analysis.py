@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from builders import event, plane, results_of, space, trace_of
+from builders import Plane, event, iterator_call, plane, results_of, space, trace_of
+from msgspec.structs import replace
 from places import SHARED
 from sections.batch.jobs import STEPS, allocations, batch_of, fetches, gpu, job, ops, steps
 
@@ -28,13 +30,13 @@ from tfperf.trace.read import read_host
 from tfperf.trace.steps.find_steps import find_steps
 
 TRACES = SHARED / "traces"
-
+BATCH = "[32,64] [32]"
 needs_traces = pytest.mark.skipif(not TRACES.is_dir(), reason="real profiles lie beside the repository, not in it")
 
 
 def test_several_batches_in_a_step(tmp_path: Path) -> None:
     """`steps_per_execution`, or gradients of several batches that are applied together."""
-    batch = batch_of(tmp_path, job(steps(), fetches("[32,64] [32]", per_step=4)))
+    batch = batch_of(tmp_path, job(steps(), fetches(BATCH, per_step=4)))
     assert (batch.batch.size, batch.batches_per_step) == (32, 4)
 
 
@@ -61,24 +63,22 @@ def replica(number: int) -> list[Any]:
 
 def feeding(id: int) -> list[Any]:
     """The pipeline that moves elements to the device of a replica."""
-    return fetches("[32,64] [32]", "Root::Prefetch::Generator", id=id)
+    return fetches(BATCH, "Root::Prefetch::Generator", id=id)
 
 
 def test_each_replica_asks_a_pipeline_of_its_own(tmp_path: Path) -> None:
     batch = batch_of(tmp_path, job(steps(), feeding(10), feeding(20), replica(1)), gpu(0), gpu(1))
     assert (batch.batch.size, batch.batch.per_replica, batch.replicas, batch.batches_per_step) == (64, 32, 2, 1)
 
-
-def test_pipelines_tell_of_replicas_that_names_hide(tmp_path: Path) -> None:
-    batch = batch_of(tmp_path, job(steps(), feeding(10), feeding(20)), gpu(0), gpu(1))
-    assert (batch.batch.size, batch.replicas) == (64, 2)
+    hidden = batch_of(tmp_path, job(steps(), feeding(10), feeding(20)), gpu(0), gpu(1))
+    assert (hidden.batch.size, hidden.replicas) == (64, 2), "pipelines tell of replicas that names hide"
 
 
 @pytest.mark.parametrize(
     ("planes", "words"),
     [
         ((job(steps(), feeding(10), replica(3)),), "some replicas have no events (op names include replica_3)"),
-        ((job(steps(), fetches("[32,64] [32]")), gpu(0), gpu(1)), "2 devices are active"),
+        ((job(steps(), fetches(BATCH)), gpu(0), gpu(1)), "2 devices are active"),
         ((job(steps(), feeding(10), feeding(20), feeding(30), replica(1)),), "3 pipelines feed devices"),
         ((job(steps(), feeding(10), feeding(20), replica(1)), gpu(0), gpu(1), gpu(2)), "3 devices are active"),
     ],
@@ -91,23 +91,18 @@ def test_replicas_that_do_not_add_up_are_unknown(tmp_path: Path, planes: Any, wo
 
 def test_two_pipelines_of_different_batches_disagree(tmp_path: Path) -> None:
     """A model that reads two data sets in each step."""
-    batch = batch_of(tmp_path, job(steps(), fetches("[32,64] [32]"), fetches("[8,64] [8]", id=50)))
+    batch = batch_of(tmp_path, job(steps(), fetches(BATCH), fetches("[8,64] [8]", id=50)))
     assert batch.batch.size is None
     assert "disagrees" in batch.batch.reason
 
 
 # --- what a capture of tfperf adds ---
-def stated(**facts: int) -> Any:
-    return plane(CAPTURE_PLANE, stats=facts)
-
-
-def test_a_capture_states_what_keras_was_told(tmp_path: Path) -> None:
-    batch = batch_of(tmp_path, job(steps()), stated(batch_size=40, steps_per_execution=1))
+def test_a_capture_states_what_keras_was_told_and_replicas_on_all_workers(tmp_path: Path) -> None:
+    stated = plane(CAPTURE_PLANE, stats={"batch_size": 40, "steps_per_execution": 1})
+    batch = batch_of(tmp_path, job(steps()), stated)
     assert (batch.batch.size, batch.batch.confidence, batch.batches_per_step) == (40, "high", 1)
-
-
-def test_a_capture_states_replicas_on_all_workers(tmp_path: Path) -> None:
-    batch = batch_of(tmp_path, job(steps()), stated(batch_size=64, replicas=4, local_replicas=2))
+    stated = plane(CAPTURE_PLANE, stats={"batch_size": 64, "replicas": 4, "local_replicas": 2})
+    batch = batch_of(tmp_path, job(steps()), stated)
     assert (batch.batch.size, batch.batch.per_replica, batch.replicas) == (32, 16, 2)
 
 
@@ -123,26 +118,24 @@ def run_of(tmp_path: Path, *hosts: Any) -> Batch:
 
 
 def test_batches_of_hosts_add_up(tmp_path: Path) -> None:
-    host = [job(steps(), fetches("[32,64] [32]"))]
+    host = [job(steps(), fetches(BATCH))]
     batch = run_of(tmp_path, host, host)
     assert (batch.size, batch.per_replica, batch.replicas, batch.examples_per_step) == (64, 32, 2, 64)
 
 
 def test_an_unknown_host_makes_the_sum_unknown(tmp_path: Path) -> None:
-    batch = run_of(tmp_path, [job(steps(), fetches("[32,64] [32]"))], [job(steps())])
+    batch = run_of(tmp_path, [job(steps(), fetches(BATCH))], [job(steps())])
     assert (batch.size, batch.examples_per_step, batch.confidence) == (None, None, "none")
     assert batch.reason.startswith("host ")
 
 
 def test_a_host_without_steps_does_not_count(tmp_path: Path) -> None:
-    batch = run_of(tmp_path, [job(steps(), fetches("[32,64] [32]"))], [job([event("MatMul:MatMul", 0, 10)])])
+    batch = run_of(tmp_path, [job(steps(), fetches(BATCH))], [job([event("MatMul:MatMul", 0, 10)])])
     assert batch.size == 32
 
 
 def test_hosts_that_take_other_numbers_of_batches_have_no_rate(tmp_path: Path) -> None:
-    batch = run_of(
-        tmp_path, [job(steps(), fetches("[32,64] [32]"))], [job(steps(), fetches("[32,64] [32]", per_step=2))]
-    )
+    batch = run_of(tmp_path, [job(steps(), fetches(BATCH))], [job(steps(), fetches(BATCH, per_step=2))])
     assert (batch.size, batch.batches_per_step, batch.examples_per_step) == (64, None, None)
 
 
@@ -176,13 +169,9 @@ def test_real_keras_on_a_gpu(folder: Path) -> None:
 def test_real_jobs(name: str, size: int | None, batches: int | None) -> None:
     batch = tfperf.load(TRACES / name, sections=["batch"])["batch"]
     assert (batch.size, batch.batches_per_step) == (size, batches)
-
-
-@needs_traces
-def test_of_eight_replicas_of_which_two_were_recorded_only_one_is_known() -> None:
-    batch = tfperf.load(TRACES / "gpu_8xV100_worker", sections=["batch"])["batch"]
-    assert batch.per_replica == 4
-    assert "replica_1, replica_4, replica_6" in batch.reason
+    if name == "gpu_8xV100_worker":
+        assert batch.per_replica == 4, "two of eight replicas were recorded"
+        assert "replica_1, replica_4, replica_6" in batch.reason
 
 
 def test_hostile_shapes_are_no_batch(tmp_path: Path) -> None:
@@ -193,10 +182,9 @@ def test_hostile_shapes_are_no_batch(tmp_path: Path) -> None:
     assert tfperf.load(path)["batch"].size is None
 
 
-def shown(tmp_path: Path, *planes: object) -> list[tuple[str, int, bool]]:
+def shown(tmp_path: Path, *planes: Plane) -> list[tuple[str, int, bool]]:
     """Source, examples and clearness of each piece of evidence."""
-    found = batch_of(tmp_path, *planes).evidence  # type: ignore[arg-type]
-    return [(each.source, each.examples, each.is_clear) for each in found]
+    return [(each.source, each.examples, each.is_clear) for each in batch_of(tmp_path, *planes).evidence]
 
 
 @pytest.mark.parametrize(
@@ -224,12 +212,33 @@ def test_edges_do_not_hide_what_steps_have_in_common(counts: list[int], number: 
     assert usual(np.array(counts, np.int64)) == number
 
 
-def test_elements_with_several_parts_are_clear(tmp_path: Path) -> None:
-    assert shown(tmp_path, job(steps(), fetches("[32,64] [32]"))) == [("elements", 32, True)]
+RECV, RECEIVED = "SameWorkerRecvDone", partial(allocations, region="dynamic")
 
 
-def test_an_element_with_one_part_may_be_one_example(tmp_path: Path) -> None:
-    assert shown(tmp_path, job(steps(), fetches("[256,16]"))) == [("elements", 256, False)]
+@pytest.mark.parametrize(
+    ("planes", "found"),
+    [
+        pytest.param((job(steps(), fetches(BATCH)),), [("elements", 32, True)], id="elements with several parts"),
+        # It may be one example.
+        pytest.param((job(steps(), fetches("[256,16]")),), [("elements", 256, False)], id="an element with one part"),
+        pytest.param((job(steps(batch_size=64)),), [("marker", 64, False)], id="what fit was given, in Keras 2"),
+        pytest.param((job(steps(batch_size="None")),), [], id="of a dataset, fit is given none"),
+        pytest.param(
+            (job(steps(), RECEIVED((RECV, "[32,3,8,8]"), (RECV, "[32]"))), gpu()),
+            [("copied input", 32, True)],
+            id="what a device receives",
+        ),
+        # Replicas exchange gradients in the same way.
+        pytest.param(
+            (job(steps(), RECEIVED((RECV, "[32,8]"), (RECV, "[3,3,64,64]"))), gpu()), [], id="received parameters"
+        ),
+        pytest.param(
+            (job(steps(), RECEIVED((RECV, "[32,8]"), allocator="gpu_host_bfc")), gpu()), [], id="the host receives"
+        ),
+    ],
+)
+def test_what_shows_it(tmp_path: Path, planes: tuple[Plane, ...], found: list[tuple[str, int, bool]]) -> None:
+    assert shown(tmp_path, *planes) == found
 
 
 @pytest.mark.parametrize(
@@ -252,11 +261,8 @@ def test_a_batch_stage_counts_if_whole_elements_are_handed_on(tmp_path: Path, pa
 def test_batches_of_batches_have_two_sizes(tmp_path: Path) -> None:
     """`batch(8).batch(4)`: a loop over four batches of eight, or one batch of 32, or of four."""
     outer = fetches(path="Root::BatchV2", stage=4)
-    inner = [
-        event("Iterator::Root::BatchV2::BatchV2", 100 * n + 6 + call, 1, id=3, parent_id=2, batch_size=8)
-        for n in range(10)
-        for call in range(4)
-    ]
+    starts = [100 * n + 6 + call for n in range(10) for call in range(4)]
+    inner = [iterator_call("Root::BatchV2::BatchV2", start, 1, 3, 2, batch_size=8) for start in starts]
     batch = batch_of(tmp_path, job(steps(), [*outer, *inner]))
     assert [(each.source, each.examples) for each in batch.evidence] == [("batch stage", 4), ("batch stage", 8)]
     assert batch.batch.size is None
@@ -264,32 +270,9 @@ def test_batches_of_batches_have_two_sizes(tmp_path: Path) -> None:
 
 def test_batches_that_are_taken_apart_again_do_not_count(tmp_path: Path) -> None:
     outer = fetches(path="Root::BatchV2", stage=64)
-    inner = [
-        event("Iterator::Root::BatchV2::Unbatch::BatchV2", 100 * n + 6, 1, id=4, parent_id=3, batch_size=16)
-        for n in range(10)
-    ]
+    path = "Root::BatchV2::Unbatch::BatchV2"
+    inner = [iterator_call(path, 100 * n + 6, 1, 4, 3, batch_size=16) for n in range(10)]
     assert shown(tmp_path, job(steps(), [*outer, *inner])) == [("batch stage", 64, True)]
-
-
-def test_a_marker_of_keras_2_says_what_fit_was_given(tmp_path: Path) -> None:
-    assert shown(tmp_path, job(steps(batch_size=64))) == [("marker", 64, False)]
-    assert shown(tmp_path, job(steps(batch_size="None"))) == [], "of a dataset, fit is given none"
-
-
-def test_what_a_device_receives_is_input(tmp_path: Path) -> None:
-    received = allocations(("SameWorkerRecvDone", "[32,3,8,8]"), ("SameWorkerRecvDone", "[32]"), region="dynamic")
-    assert shown(tmp_path, job(steps(), received), gpu()) == [("copied input", 32, True)]
-
-
-def test_received_parameters_are_no_batch(tmp_path: Path) -> None:
-    """Replicas exchange gradients in the same way."""
-    received = allocations(("SameWorkerRecvDone", "[32,8]"), ("SameWorkerRecvDone", "[3,3,64,64]"), region="dynamic")
-    assert shown(tmp_path, job(steps(), received), gpu()) == []
-
-
-def test_what_the_host_receives_is_none(tmp_path: Path) -> None:
-    received = allocations(("SameWorkerRecvDone", "[32,8]"), region="dynamic", allocator="gpu_host_bfc")
-    assert shown(tmp_path, job(steps(), received), gpu()) == []
 
 
 def test_outputs_of_layers_count_and_gradients_and_scratch_do_not(tmp_path: Path) -> None:
@@ -306,15 +289,9 @@ def test_another_kind_of_step_says_nothing(tmp_path: Path) -> None:
     """A validation with other batches after the training."""
     training = [*steps(), *(event("gradient_tape/x:MatMul", 100 * n + 50, 1) for n in range(10))]
     evaluation = [event("test", 1000 + 100 * n, 100, step_num=n) for n in range(4)]
-    inputs = fetches("[32,64] [32]")
-    others = [
-        each
-        for n in range(4)
-        for each in (
-            event("IteratorGetNextOp::DoCompute", 1005 + 100 * n, 8),
-            event("Iterator::Root", 1005 + 100 * n, 8, id=7, shapes="[128,64] [128]"),
-        )
-    ]
+    inputs = fetches(BATCH)
+    others = [event("IteratorGetNextOp::DoCompute", 1005 + 100 * n, 8) for n in range(4)]
+    others += [iterator_call("Root", 1005 + 100 * n, 8, 7, shapes="[128,64] [128]") for n in range(4)]
     assert shown(tmp_path, job([*training, *evaluation], [*inputs, *others])) == [("elements", 32, True)]
 
 
@@ -327,25 +304,12 @@ def test_input_that_comes_just_before_a_step_belongs_to_it(tmp_path: Path) -> No
 
 
 ONE = Replicas(1, 1)
-
 SILENT = OpOutputs({}, None, frozenset())
-
 STAGE = Evidence(source="batch stage", examples=32, text="stage BatchV2 of the pipeline", is_clear=True)
-
-BEHIND_MAP = Evidence(
-    source="batch stage",
-    examples=32,
-    text="stage BatchV2 of the pipeline, behind a map",
-    is_clear=True,
-    may_change=True,
-)
-
+BEHIND_MAP = replace(STAGE, may_change=True)
 ELEMENTS = Evidence(source="elements", examples=32, text="elements of shape [32,64] [32]", is_clear=True)
-
 SINGLE = Evidence(source="elements", examples=32, text="elements of shape [32,64]")
-
 MARKER = Evidence(source="marker", examples=32, text="batch_size of the step marker", is_of_all=True)
-
 CAPTURE = Evidence(source="capture", examples=32, text="batch size passed to Keras", is_of_all=True)
 
 
@@ -402,9 +366,8 @@ def test_it_is_unknown_and_why(evidence: list[Evidence], ops: OpOutputs, words: 
 
 def test_what_a_map_made_counts_and_not_what_it_got() -> None:
     """It joined three versions of each batch."""
-    ahead = Evidence(source="batch stage", examples=32, text="stage", is_clear=True, may_change=True)
-    behind = Evidence(source="elements", examples=96, text="elements", is_clear=True)
-    assert (conclude(ahead, behind).size, conclude(ahead, behind).confidence) == (96, "medium")
+    found = conclude(BEHIND_MAP, replace(ELEMENTS, examples=96))
+    assert (found.size, found.confidence) == (96, "medium")
 
 
 def test_candidates_that_disagree_are_all_named() -> None:
@@ -419,31 +382,34 @@ def test_layers_that_fold_other_dimensions_in_do_not_contradict() -> None:
     assert conclude(STAGE, ops=layers((32, 3), (1536, 2), (1536, 2), (1536, 2))).size == 32
 
 
-def test_replicas_add_up() -> None:
-    assert conclude(ELEMENTS, replicas=Replicas(4, 4)).size == 128
-    assert conclude(ELEMENTS, replicas=Replicas(4, 4)).per_replica == 32
+UNKNOWN = Replicas(None, None, "some left no events")
 
 
-def test_what_keras_was_told_is_shared_by_all_replicas() -> None:
-    found = conclude(CAPTURE, replicas=Replicas(2, 8))
-    assert (found.size, found.per_replica) == (8, 4), "two of eight replicas are here"
-
-
-def test_a_marker_may_be_about_all_workers() -> None:
-    """Keras 2 on two hosts: each takes half of the batch that fit was given."""
-    assert conclude(Evidence(source="elements", examples=16, text="", is_clear=True), MARKER).size == 16
-
-
-def test_without_the_number_of_replicas_only_that_of_one_is_known() -> None:
-    found = conclude(ELEMENTS, replicas=Replicas(None, None, "some left no events"))
-    assert (found.size, found.per_replica) == (None, 32)
-    assert found.reason == "it is 32 per replica, but the number of replicas is unknown: some left no events"
-
-
-def test_what_keras_was_told_needs_no_number_of_replicas() -> None:
-    found = conclude(MARKER, replicas=Replicas(None, None, "some left no events"))
-    assert (found.size, found.per_replica, found.confidence) == (32, None, "medium")
-
-
-def test_a_batch_that_replicas_cannot_share_evenly_is_unknown() -> None:
-    assert "not a multiple" in conclude(MARKER, replicas=Replicas(3, 3)).reason
+@pytest.mark.parametrize(
+    ("evidence", "replicas", "size", "per_replica", "confidence", "reason"),
+    [
+        pytest.param([ELEMENTS], Replicas(4, 4), 128, 32, "medium", "", id="replicas add up"),
+        pytest.param([CAPTURE], Replicas(2, 8), 8, 4, "high", "", id="two of eight replicas are here"),
+        # Keras 2 on two hosts: each takes half of the batch that fit was given.
+        pytest.param([replace(ELEMENTS, examples=16), MARKER], ONE, 16, 16, "medium", "", id="a marker of all workers"),
+        pytest.param(
+            *([ELEMENTS], UNKNOWN, None, 32, "none"),
+            "it is 32 per replica, but the number of replicas is unknown: some left no events",
+            id="only that of one replica is known",
+        ),
+        pytest.param([MARKER], UNKNOWN, 32, None, "medium", "", id="what Keras was told needs no replicas"),
+        pytest.param([MARKER], Replicas(3, 3), None, None, "none", "not a multiple", id="replicas cannot share evenly"),
+    ],
+)
+def test_replicas_share_the_batch(
+    evidence: list[Evidence],
+    replicas: Replicas,
+    size: int | None,
+    per_replica: int | None,
+    confidence: str,
+    reason: str,
+) -> None:
+    found = conclude(*evidence, replicas=replicas)
+    assert (found.size, found.per_replica, found.confidence) == (size, per_replica, confidence)
+    assert reason in found.reason
+    assert bool(reason) == bool(found.reason)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
-from builders import STEPS_LINE, Line, Plane, event, host, host_of, iterator_call, line, plane, ref, trace_of
+from builders import STEPS_LINE, Line, Plane, event, gpu, host, host_of, line, marks, plane, ref, result_of, trace_of
 from builders import iterator_call as call
 
-from tfperf.sections.input.analysis import InputPart, InputPipeline, combine, ops_by_stage, part_of, shorten
+from tfperf.sections.input.analysis import InputOp, InputPart, InputPipeline, combine, ops_by_stage, part_of, shorten
 from tfperf.trace.event_names import parse_op
 from tfperf.trace.host.activities import Attribution
 
@@ -18,18 +19,20 @@ READ = "Iterator::Root::Map::TFRecord"
 
 
 def pipeline_of(tmp_path: Path, *planes: Plane, attribution: Attribution = "corrected") -> InputPipeline:
-    has_links = attribution == "tensorflow"
-    trace = trace_of(tmp_path, *planes, links=has_links, instants=has_links)
-    result: InputPipeline = host_of(trace, "input", attribution=attribution)["input"]
+    result: InputPipeline = result_of(tmp_path, "input", *planes, attribution=attribution)
     return result
 
 
-def rows(pipeline: InputPipeline) -> list[tuple[str, InputPart, int, float, float, float, int | None]]:
-    """(name, class, count, total us, self us, wall us, threads)"""
-    return [
-        (op.name, op.part, op.count, (op.total_ps or 0) / US, op.self_ps / US, (op.wall_ps or 0) / US, op.threads)
-        for op in pipeline.ops
-    ]
+Row = tuple[str, int, float, float, float, int | None]
+
+
+def row(op: InputOp) -> Row:
+    """(class, count, total us, self us, wall us, threads)"""
+    return op.part, op.count, (op.total_ps or 0) / US, op.self_ps / US, (op.wall_ps or 0) / US, op.threads
+
+
+def rows(pipeline: InputPipeline) -> list[tuple[Any, ...]]:
+    return [(op.name, *row(op)) for op in pipeline.ops]
 
 
 def scaled(pipeline: InputPipeline) -> dict[str, float]:
@@ -53,10 +56,8 @@ def test_what_a_function_does_elsewhere_is_preprocessing(tmp_path: Path) -> None
     path, run = "Root::ParallelMapV2", "InstantiatedCapturedFunction::RunAsync"
     threads = plane(
         "/host:CPU",
-        line("python", iterator_call("Root", 0, 80, 1), iterator_call(path, 0, 80, 2, 1)),
-        line(
-            "runner", iterator_call(f"{path}::TFRecord", 0, 10, 3, 2), event(run, 10, 1, id=7), event(run, 11, 1, id=8)
-        ),
+        line("python", call("Root", 0, 80, 1), call(path, 0, 80, 2, 1)),
+        line("runner", call(f"{path}::TFRecord", 0, 10, 3, 2), event(run, 10, 1, id=7), event(run, 11, 1, id=8)),
         line("pool", event("ExecutorState::Process", 20, 30, id=7), event("d/Cast:Cast", 21, 20)),
         line("pool 2", event("ExecutorState::Process", 30, 30, id=8)),
     )
@@ -116,13 +117,9 @@ def test_infeed_without_any_reader_leaves_the_rest_unexplained(tmp_path: Path) -
 
 def steps_with_copy(*more: Line) -> list[Plane]:
     """Two steps of 100 us; in each, the GPU copies a batch in for 25 us."""
-    marked = [event("train", 100 * n, 100, step_num=n) for n in range(2)]
-    copies = [event("MemcpyH2D", 100 * n + 50, 25) for n in range(2)]
     reading = line("reader", event("Iterator::Root::Map", 0, 90))
-    return [
-        plane("/host:CPU", line("python", *marked), reading, *more),
-        plane("/device:GPU:0", line("Stream #1(MemcpyH2D)", *copies)),
-    ]
+    copies = [event("MemcpyH2D", 100 * n + 50, 25) for n in range(2)]
+    return [plane("/host:CPU", line("python", *marks(2)), reading, *more), gpu(*copies)]
 
 
 def test_steps_tell_the_share_of_enqueue_where_there_is_no_infeed(tmp_path: Path) -> None:
@@ -196,8 +193,7 @@ def test_without_tf_data_there_is_nothing(tmp_path: Path) -> None:
 
 
 def test_the_device_alone_tells_nothing_about_the_host(tmp_path: Path) -> None:
-    kernels = line("Stream #1", event("gemm", 0, 10, tf_op=ref("d/MatMul:MatMul")))
-    assert not pipeline_of(tmp_path, plane("/device:GPU:0", kernels)).has_host_events
+    assert not pipeline_of(tmp_path, gpu(event("gemm", 0, 10, tf_op=ref("d/MatMul:MatMul")))).has_host_events
 
 
 def test_waiting_is_the_largest_part_only_where_nothing_else_is(tmp_path: Path) -> None:
@@ -219,7 +215,7 @@ def test_hosts_are_added_up(tmp_path: Path) -> None:
 
 
 def test_ops_beyond_the_first_are_one_of_each_class_whose_wall_time_is_unknown(tmp_path: Path) -> None:
-    calls = [iterator_call(name, 100 * at, 90 - 10 * at, at + 1) for at, name in enumerate(("A", "B", "C"))]
+    calls = [call(name, 100 * at, 90 - 10 * at, at + 1) for at, name in enumerate(("A", "B", "C"))]
     whole = pipeline_of(tmp_path, plane("/host:CPU", line("t", *calls)))
     short = shorten(whole, 1)
     assert [(op.name, op.self_ps / US, op.wall_ps, op.threads) for op in short.ops] == [
@@ -266,32 +262,20 @@ def test_each_op_has_a_class(name: str, corrected: InputPart, tensorflow: InputP
     assert (part_of(op, "corrected"), part_of(op, "tensorflow")) == (corrected, tensorflow)
 
 
-@pytest.mark.parametrize(
-    ("hands_over", "expected"), [(None, "preprocessing"), (False, "preprocessing"), (True, "other")]
-)
-def test_the_stage_knows_better_than_its_name_whether_it_hands_over(
-    hands_over: bool | None, expected: InputPart
-) -> None:
+def test_the_stage_knows_better_than_its_name_whether_it_hands_over() -> None:
     op = parse_op("Iterator::Root::Prefetch::Generator")
-    assert part_of(op, "corrected", hands_over=hands_over) == expected
-    assert part_of(op, "tensorflow", hands_over=hands_over) == "preprocessing"
+    for hands_over, expected in ((None, "preprocessing"), (False, "preprocessing"), (True, "other")):
+        assert part_of(op, "corrected", hands_over=hands_over) == expected
+        assert part_of(op, "tensorflow", hands_over=hands_over) == "preprocessing"
 
 
 WORK = "ExecutorState::Process"
 
-Row = tuple[str, int, float, float, float, int | None]
-
 
 def stages(tmp_path: Path, *lines: Line) -> dict[str, Row]:
-    """(class, count, total us, self us, wall us, threads) by name."""
-    host = host_of(trace_of(tmp_path, plane("/host:CPU", *lines)))
-    found: dict[str, Row] = {
-        op.name: (op.part, op.count, (op.total_ps or 0) / US, op.self_ps / US, (op.wall_ps or 0) / US, op.threads)
-        for op, _ in ops_by_stage(host)
-    }
-    for op, stretches in ops_by_stage(host):
-        assert stretches.total() == op.self_ps
-    return found
+    found = [*ops_by_stage(host_of(trace_of(tmp_path, plane("/host:CPU", *lines))))]
+    assert all(stretches.total() == op.self_ps for op, stretches in found)
+    return {op.name: row(op) for op, _ in found}
 
 
 def test_a_map_and_its_function(tmp_path: Path) -> None:
