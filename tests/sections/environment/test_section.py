@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from builders import event, host, iterator_call, line, plane, results_of, space, trace_of
+from builders import event, host, iterator_call, line, plane, read_back, results_of, space, trace_of
 from protobytes import field
 from synthetic_tpu import JUMP, Offload, offload_tpu
 from tpu_twin import tpu_twin
@@ -13,7 +13,6 @@ from tpu_twin import tpu_twin
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.report.model import Section
 from tfperf.sections.environment.section import build
-from tfperf.trace.read import read_host
 
 
 def section(tmp_path: Path, *hosts: dict[str, Any], cpu_budget: int = 0) -> Section:
@@ -59,18 +58,15 @@ def test_what_profilers_of_a_tpu_state_is_shown(tmp_path: Path) -> None:
     """The build of libtpu is a text of several lines; the file has another name than the host."""
     tpu = plane("/device:TPU:0", line("XLA Ops", event("op", 0, 5)), stats={"core_details": field(6, 4) + field(5, 4)})
     versions = {"jax_version": "0.10.0", "jaxlib_version": "0.10.1", "tpu_version": "\nBuilt on Jul 3\ncl/7"}
-    path = tmp_path / "renamed.xplane.pb"
-    path.write_bytes(space(tpu, host(event("A:A", 0, 5)), plane("/host:metadata", stats=versions), hostname="t1v"))
-    facts = shown(build(results_of(read_host(path, "renamed"), sections=["environment"])))
+    data = space(tpu, host(event("A:A", 0, 5)), plane("/host:metadata", stats=versions), hostname="t1v")
+    facts = shown(of_file(tmp_path, data))
     assert facts["jax_version"] == ("0.10.0", "jaxlib 0.10.1, libtpu Built on Jul 3 cl/7")
     assert facts["recorded_host"] == ("t1v", "")
     assert "chips" not in facts, "the number of the only chip says nothing"
 
 
 def of_file(tmp_path: Path, data: bytes) -> Section:
-    path = tmp_path / "tpu.xplane.pb"
-    path.write_bytes(data)
-    return build(results_of(read_host(path), sections=["environment"]))
+    return build(results_of(read_back(tmp_path, data), sections=["environment"]))
 
 
 def test_chips_and_clocks_of_a_tpu(tmp_path: Path) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import STEPS_LINE, event, host, iterator_call, line, plane, results_of, trace_of
+from builders import STEPS_LINE, event, host, iterator_call, line, marks, plane, results_of, trace_of
 from msgspec.structs import replace
 
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.gaps import build
 from tfperf.trace.host_trace import HostTrace
+
+HOST = host(event("A:A", 0, 5))
 
 
 def notes(*traces: HostTrace) -> str:
@@ -39,9 +41,7 @@ def test_empty_planes_and_files_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_silent_devices_are_listed_or_counted(tmp_path: Path, count: int, said: str) -> None:
-    assert said in notes(
-        trace_of(tmp_path, host(event("A:A", 0, 5)), *(plane(f"/device:GPU:{n}") for n in range(count)))
-    )
+    assert said in notes(trace_of(tmp_path, HOST, *(plane(f"/device:GPU:{n}") for n in range(count))))
 
 
 def test_a_device_without_its_host_leaves_the_host_unknown(tmp_path: Path) -> None:
@@ -54,46 +54,37 @@ def test_a_device_without_its_host_leaves_the_host_unknown(tmp_path: Path) -> No
 
 
 def test_a_gap_of_all_hosts_is_said_once(tmp_path: Path) -> None:
-    trace = trace_of(tmp_path, host(event("A:A", 0, 5)))
+    trace = trace_of(tmp_path, HOST)
     text = notes(trace, trace)
     assert text.count("Device time: the profile has no devices") == text.count("not traced). Hosts: all.") == 1
 
 
 def test_a_gap_of_some_hosts_names_five_of_them(tmp_path: Path) -> None:
-    silent = trace_of(tmp_path, host(event("A:A", 0, 5)), plane("/device:GPU:0"))
-    chief = replace(trace_of(tmp_path, host(event("A:A", 0, 5))), host="chief")
+    silent = trace_of(tmp_path, HOST, plane("/device:GPU:0"))
+    chief = replace(trace_of(tmp_path, HOST), host="chief")
     text = notes(chief, *(replace(silent, host=f"worker-{n}") for n in range(7)))
     assert "Device time: the profile has no devices (a CPU job, or the device was not traced). Hosts: chief." in text
-    of_workers = text.partition("Device time of 1 device")[2]
-    assert of_workers.partition(" Hosts: ")[2].startswith(
-        "worker-0, worker-1, worker-2, worker-3, worker-4 and 2 more."
-    )
+    of_workers = text.partition("Device time of 1 device")[2].partition(" Hosts: ")[2]
+    assert of_workers.startswith("worker-0, worker-1, worker-2, worker-3, worker-4 and 2 more.")
 
 
 def test_input_that_nothing_shows_is_unknown(tmp_path: Path) -> None:
-    steps = host(*(event("train", 100 * n, 100, step_num=n) for n in range(5)))
-    assert "input time is unknown, not 0" in notes(trace_of(tmp_path, steps))
+    assert "input time is unknown, not 0" in notes(trace_of(tmp_path, host(*marks(5))))
 
 
 def test_of_many_errors_of_the_profiler_the_rest_is_counted(tmp_path: Path) -> None:
-    trace = replace(trace_of(tmp_path, host(event("A:A", 0, 5))), errors=("lost",) * 9, warnings=("full",) * 3)
+    trace = replace(trace_of(tmp_path, HOST), errors=("lost",) * 9, warnings=("full",) * 3)
     text = notes(trace)
     assert text.count("The profiler reported an error: lost") == 9
     assert text.count("The profiler warned: full") == 1
     assert "Omitted: 2 more messages of the profiler." in text
 
 
-ALL = {"cpu_affinity": 2, "memory_bytes": 1 << 30, "tensorflow_version": "2.21.0"}
-
-
 def test_what_only_captures_of_tfperf_record_is_said_once(tmp_path: Path) -> None:
-    text = notes(trace_of(tmp_path, host(event("A:A", 0, 5))))
+    text = notes(trace_of(tmp_path, HOST))
     assert "(host CPU cores, host memory and TensorFlow and Python versions): recorded only by tfperf captures" in text
-
-
-def test_what_a_capture_adds_is_no_gap(tmp_path: Path) -> None:
-    added = trace_of(tmp_path, host(event("A:A", 0, 5)), plane(CAPTURE_PLANE, stats=ALL))
-    assert "recorded only by tfperf captures" not in notes(added)
+    added = {"cpu_affinity": 2, "memory_bytes": 1 << 30, "tensorflow_version": "2.21.0"}
+    assert "recorded only by" not in notes(trace_of(tmp_path, HOST, plane(CAPTURE_PLANE, stats=added)))
 
 
 def test_cores_that_tf_data_counts_are_no_gap(tmp_path: Path) -> None:

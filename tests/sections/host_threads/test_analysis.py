@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import event, line, plane, results_of, trace_of
+from builders import event, known, line, plane, read_back, results_of, trace_of
 from synthetic_tpu import offload_tpu
 from tpu_twin import tpu_twin
 
 from tfperf.sections.host_threads import HOST_THREADS
 from tfperf.sections.host_threads.section import build
-from tfperf.trace.read import read_host
 
 
 def test_time_with_any_event_counts_once(tmp_path: Path) -> None:
@@ -28,8 +27,7 @@ def test_time_with_any_event_counts_once(tmp_path: Path) -> None:
 def test_table_and_section(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, plane("/host:CPU", line("python", event("a", 0, 30)), line("worker", event("b", 0, 40))))
     results = results_of(trace, sections=["host_threads"])
-    data = HOST_THREADS.data(results)
-    assert data is not None
+    data = known(HOST_THREADS.data(results))
     assert list(data["thread"]) == ["worker", "python"]
     assert list(data["percent"]) == pytest.approx([100, 75])
     assert list(data["event_time_ms"]) == pytest.approx([0.04, 0.03])
@@ -46,12 +44,8 @@ def test_a_trace_without_host_events_says_so(tmp_path: Path) -> None:
 
 def test_a_thread_that_two_libraries_record_counts_once(tmp_path: Path) -> None:
     """JAX and libtpu each have a line for the thread that calls: one is in the calls of the other."""
-    path = tmp_path / "tpu.xplane.pb"
-    path.write_bytes(tpu_twin())
-    section = build(results_of(read_host(path), sections=["host_threads"]))
+    section = build(results_of(read_back(tmp_path, tpu_twin()), sections=["host_threads"]))
     assert section.facts[0].value == 2
-    assert section.notes == (
-        "python and main/4711 are one thread, recorded by JAX and by libtpu: do not add their times.",
-    )
-    path.write_bytes(offload_tpu())
-    assert build(results_of(read_host(path), sections=["host_threads"])).notes == ()
+    (note,) = section.notes
+    assert note == "python and main/4711 are one thread, recorded by JAX and by libtpu: do not add their times."
+    assert build(results_of(read_back(tmp_path, offload_tpu()), sections=["host_threads"])).notes == ()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import event, host, known, logdir_of, results_of, space
+from builders import event, host, known, logdir_of, marks, read_back, results_of, rows_of, space
 from places import ROOT
 from sections.hosts.jobs import COMPILE, FETCH, host_of_job, job
 from synthetic_tpu import offload_tpu
@@ -16,15 +16,16 @@ import tfperf
 from tfperf.sections.hosts import build
 from tfperf.sections.overview.section import build as build_overview
 from tfperf.trace.device.collectives import match_collectives
-from tfperf.trace.read import read_host
 
 SHARED = ROOT.parent / "shared" / "traces" / "multi_host"
 
 
 def columns(analysis: tfperf.Analysis, name: str, *keys: str) -> list[tuple[Any, ...]]:
-    data = analysis.table(name)
-    assert data is not None
-    return list(zip(*(data[key] for key in keys), strict=True))
+    return rows_of(known(analysis.table(name)), *keys)
+
+
+def loaded(tmp_path: Path, **files: bytes) -> tfperf.Analysis:
+    return tfperf.load(logdir_of(tmp_path, **files), sections=("hosts", "gaps"))
 
 
 def test_the_others_wait_as_long_as_one_is_late(tmp_path: Path) -> None:
@@ -50,8 +51,7 @@ def test_each_step_has_its_last_host(tmp_path: Path) -> None:
         (0, "b", 20.0, "compute", 20.0, 25.0),
         (1, "a", 10.0, "compute", 10.0, 15.0),
     ]
-    waiting = analysis.table("steps")
-    assert waiting is not None
+    waiting = known(analysis.table("steps"))
     assert waiting["waiting_for_hosts_ms"] == [10.0, 5.0, 0.0, 15.0], "on average over both hosts"
     parts = zip(waiting["host_compute_ms"], waiting["waiting_for_hosts_ms"], strict=True)
     assert all(part <= whole for whole, part in parts)
@@ -84,7 +84,7 @@ def test_steps_without_markers_are_matched_by_what_hosts_exchange(tmp_path: Path
     longest = list(delays)
     a = host_of_job([0] * 8, longest, marked=False)
     b = host_of_job(delays[3:], longest[3:], first=3, marked=False)
-    analysis = tfperf.load(logdir_of(tmp_path, a=a, b=b), sections=("hosts",))
+    analysis = loaded(tmp_path, a=a, b=b)
     assert columns(analysis, "stragglers", "step", "host", "lost_ms") == [
         (3, "b", 9.0), (4, "b", 8.0), (5, "b", 7.0), (6, "b", 6.0), (7, "b", 5.0)
     ]  # fmt: skip
@@ -92,13 +92,13 @@ def test_steps_without_markers_are_matched_by_what_hosts_exchange(tmp_path: Path
 
 def test_steps_before_the_first_exchange_are_left_out(tmp_path: Path) -> None:
     a, b = (host_of_job([late] * 4, [20_000] * 4, exchanges_from=1) for late in (0, 20_000))
-    analysis = tfperf.load(logdir_of(tmp_path, a=a, b=b), sections=("hosts",))
+    analysis = loaded(tmp_path, a=a, b=b)
     assert columns(analysis, "stragglers", "step", "host", "cause") == [(n, "b", "compute") for n in (1, 2, 3)]
 
 
 def test_clocks_are_told_apart_and_do_not_matter(tmp_path: Path) -> None:
     a, b = host_of_job([0] * 4, [20_000] * 4), host_of_job([20_000] * 4, [20_000] * 4, clock_us=1_000_000)
-    analysis = tfperf.load(logdir_of(tmp_path, a=a, b=b), sections=("hosts",))
+    analysis = loaded(tmp_path, a=a, b=b)
     assert columns(analysis, "hosts", "waits_for_others_ms", "clock_ahead_ms", "clock_spread_ms") == [
         (20.0, 0.0, 0.0), (0.0, 1_000.0, 0.0)
     ]  # fmt: skip
@@ -118,7 +118,7 @@ def test_many_hosts_with_one_that_is_slow(tmp_path: Path) -> None:
         delay = 9_000.0 if number == 23 else 100.0 * (number % 7)
         count = 4 if number in (5, 6, 7) else 5
         files[f"w{number:02}"] = host_of_job([delay] * count, [9_000.0] * count)
-    analysis = tfperf.load(logdir_of(tmp_path, **files), sections=("hosts",))
+    analysis = loaded(tmp_path, **files)
     found = known(analysis["hosts"].straggler)
     assert (found.host, found.steps, found.loss_ms, found.gain_ms) == ("w23", 4, 9.0, 8.4)
     assert len(known(analysis["hosts"].late).numbers) == 4
@@ -126,11 +126,10 @@ def test_many_hosts_with_one_that_is_slow(tmp_path: Path) -> None:
 
 def test_helpers_have_no_steps_and_are_in_no_average(tmp_path: Path) -> None:
     worker, server = "/job:worker/replica:0/task:0/device:CPU:0", "/job:ps/replica:0/task:0/device:CPU:0"
-    steps = [event("train", 10_000 * n, 10_000, step_num=n) for n in range(4)]
     runs = [event("FunctionRun", 1_000 * n, 900) for n in range(9)]
     sends = [event("w/_1:_Send", 100, 5, key=f"{server};1;{worker};edge;0:0")]
-    files = {"ps-0": space(host(*runs, *sends)), "worker-0": space(host(*steps))}
-    analysis = tfperf.load(logdir_of(tmp_path, **files), sections=("hosts", "gaps"))
+    files = {"ps-0": space(host(*runs, *sends)), "worker-0": space(host(*marks(4, 10_000)))}
+    analysis = loaded(tmp_path, **files)
     assert columns(analysis, "hosts", "host", "role", "task", "step_time_ms") == [
         ("ps-0", "parameter server", "ps:0", None), ("worker-0", "worker", None, 10.0)
     ]  # fmt: skip
@@ -189,19 +188,11 @@ def test_the_straggler_of_real_jobs_and_its_cause(name: str) -> None:
 
 def test_chips_of_the_program_that_no_host_recorded(tmp_path: Path) -> None:
     """Nobody can say of half the chips of a program that they wait for nobody."""
-    path = tmp_path / "tpu.xplane.pb"
-    path.write_bytes(offload_tpu())
-    results = results_of(read_host(path), sections=["hosts"])
+    results = results_of(read_back(tmp_path, offload_tpu()), sections=["overview", "hosts"])
     built = build(results)
     (finding,) = built.findings
     assert finding.text.startswith("The profile has only 2 of the 4 chips of jit_f; the others (0 to 1) are on")
     assert (finding.code, built.notes) == ("missing_chips", ())
     assert results["hosts"].why_unknown.startswith("the profile has only 2 of the 4 chips")
-
-
-def test_the_overview_says_how_many_chips_it_is_about(tmp_path: Path) -> None:
-    path = tmp_path / "tpu.xplane.pb"
-    path.write_bytes(offload_tpu())
-    facts = build_overview(results_of(read_host(path), sections=["overview", "hosts"])).facts
-    (fact,) = (fact for fact in facts if fact.key == "chips")
+    (fact,) = (fact for fact in build_overview(results).facts if fact.key == "chips")
     assert (fact.title, fact.value, fact.note) == ("Chips", 2, "of the 4 that run jit_f are in this profile")

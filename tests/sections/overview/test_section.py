@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import STEPS_LINE, Event, Plane, event, host, line, plane, results_of, trace_of
+from builders import STEPS_LINE, Event, Plane, event, host, line, marks, plane, results_of, trace_of
 from sections.diagnosis.made import FETCH, OP, steps
 from sections.diagnosis.test_diagnose import shared_cores
 
 from tfperf.report.model import Finding
 from tfperf.sections.overview.section import InputCost, build, input_cost, report_summary, verdict_of
-from tfperf.trace.host_trace import HostTrace
 
 
 def verdict(tmp_path: Path, *planes: Plane) -> Finding:
@@ -20,11 +19,8 @@ def verdict(tmp_path: Path, *planes: Plane) -> Finding:
 
 def job(wait: float, compute: float, fetching: int = 5) -> Plane:
     """Five steps of 100 us: waiting for input (the first ones, which fetch it), computing, the rest unexplained."""
-    events: list[Event] = []
-    for n in range(5):
-        events += [event("train", 100 * n, 100, step_num=n), event("A:A", 100 * n + wait, compute)]
-        events += [event("IteratorGetNextOp::DoCompute", 100 * n, wait)] * (n < fetching)
-    return host(*events)
+    ops = [event("A:A", 100 * n + wait, compute) for n in range(5)]
+    return host(*marks(5), *ops, *(event(FETCH, 100 * n, wait) for n in range(fetching)))
 
 
 @pytest.mark.parametrize(
@@ -35,9 +31,7 @@ def job(wait: float, compute: float, fetching: int = 5) -> Plane:
         (1, 99, 5, "NOT input-bound: input takes 1.0% of step time (thresholds: 5% moderate, 20% high)."),
         (1, 89, 5, "NOT input-bound: input takes 1.0% of step time (thresholds: 5% moderate, 20% high)."),
         (
-            2.5,
-            89,
-            2,
+            *(2.5, 89, 2),
             "POSSIBLY input-bound: input takes 1.0% of step time, but "
             "All others takes 10.0% (thresholds: 3% moderate, 15% high), which may hide input read in Python.",
         ),
@@ -66,25 +60,18 @@ def test_device_compute_of_unknown_precision_is_no_32_bit(tmp_path: Path) -> Non
     assert shares == pytest.approx([60.0, 20.0, 20.0])
 
 
-def steps_of(tmp_path: Path, count: int) -> HostTrace:
-    """Steps of 100 us, of which the first 10 us wait for input."""
-    events = [
-        made
-        for n in range(count)
-        for made in (event("train", 100 * n, 100, step_num=n), event("IteratorGetNextOp::DoCompute", 100 * n, 10))
-    ]
-    return trace_of(tmp_path, host(*events))
-
-
 def test_one_step_has_no_deviation_anywhere(tmp_path: Path) -> None:
     """Of one step, n - 1 is 0: no number of it is right."""
-    one = results_of(steps_of(tmp_path, 1), sections=["overview"])
+    one, three = (
+        results_of(trace_of(tmp_path, host(*marks(count), event(FETCH, 0, 10))), sections=["overview"])
+        for count in (1, 3)
+    )
     section = build(one)
     facts = {fact.key: fact.note for fact in section.facts}
     assert (facts["average_step_time"], facts["steps"]) == ("", "of 1 training step")
     assert section.tables[0].data["standard_deviation_ms"] == [None] * 9
     assert report_summary(one)["step_time_ms"]["standard_deviation"] is None
-    several = {fact.key: fact.note for fact in build(results_of(steps_of(tmp_path, 3), sections=["overview"])).facts}
+    several = {fact.key: fact.note for fact in build(three).facts}
     assert (several["average_step_time"], several["steps"]) == ("± 0.000 ms over steps", "of 3 training steps")
 
 
@@ -122,10 +109,9 @@ def test_the_verdict_on_several_hosts_has_the_shares_of_one(tmp_path: Path) -> N
 
 def fed(name: str, wait: float, copy: float) -> tuple[Plane, Plane]:
     """A host that waits for a fetch, and its device, to which a batch is copied, if at all."""
-    events = [event("train", 100 * n, 100, step_num=n) for n in range(4)]
-    events += [event("IteratorGetNextOp::DoCompute", 100 * n, wait) for n in range(4) if wait]
+    fetches = [event(FETCH, 100 * n, wait) for n in range(4) if wait]
     copies = [event("MemcpyH2D", 100 * n + 60, copy, correlation_id=n + 10) for n in range(4) if copy]
-    return host(*events, name=name), gpu(*copies)
+    return host(*marks(4), *fetches, name=name), gpu(*copies)
 
 
 def test_what_one_host_cannot_show_has_no_average_over_hosts(tmp_path: Path) -> None:
@@ -138,11 +124,8 @@ def test_what_one_host_cannot_show_has_no_average_over_hosts(tmp_path: Path) -> 
     assert both["input_wait_percent"] is None
     assert both["category_percent"]["input"] is None
     assert both["category_percent"]["device_compute"] == pytest.approx(60)
-
-
-def test_a_device_of_one_host_only_has_no_average_over_hosts(tmp_path: Path) -> None:
-    a, b = trace_of(tmp_path, *fed("a", 10, 20)), trace_of(tmp_path, fed("b", 10, 0)[0])
-    summary = report_summary(results_of(a, b, sections=["overview"]))
+    without_device = trace_of(tmp_path, fed("b", 10, 0)[0])
+    summary = report_summary(results_of(a, without_device, sections=["overview"]))
     assert summary["category_percent"]["device_compute"] is None
     assert summary["category_percent"]["host_compute"] == 0
 
@@ -155,9 +138,7 @@ def test_threads_beside_the_step_are_a_part_of_the_cost(tmp_path: Path) -> None:
     assert (cost.low, cost.high) == pytest.approx((2 + 10.89, 2 + 37.398), abs=0.01)
     assert report_summary(results)["input_cost_percent"] == {"low": cost.low, "high": cost.high}
     (_, finding) = build(results).findings
-    assert finding.text == (
-        "Input costs 12.9 to 39.4% of the step: 2.0% waiting, the rest CPU contention with pipeline threads."
-    )
+    assert finding.text.startswith("Input costs 12.9 to 39.4% of the step: 2.0% waiting, the rest CPU contention")
 
 
 def test_without_rivals_it_is_the_category(tmp_path: Path) -> None:

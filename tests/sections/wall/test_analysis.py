@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from builders import Event, Plane, event, host, plane, results_of, trace_of
+from builders import Event, Plane, event, host, known, plane, results_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,11 +34,12 @@ def results(tmp_path: Path, *planes: Plane) -> Results:
 
 
 def rows(of: Results) -> dict[str, float]:
-    data = WALL.data(of)
-    assert data is not None
-    return dict(
-        zip(map(str, data["part"]), (float(ms) * 1000 for ms in data["ms"] if isinstance(ms, float)), strict=True)
-    )
+    data = known(WALL.data(of))
+    return {str(part): 1000 * ms for part, ms in zip(data["part"], data["ms"], strict=True) if isinstance(ms, float)}
+
+
+def in_order(events: list[Event]) -> Plane:
+    return host(*sorted(events, key=lambda each: (each.start_us, -each.duration_us)))
 
 
 def test_the_end_of_an_epoch_is_between_steps(tmp_path: Path) -> None:
@@ -60,11 +61,8 @@ def test_the_end_of_an_epoch_is_between_steps(tmp_path: Path) -> None:
 
 
 def test_what_covers_most_of_a_gap_names_it(tmp_path: Path) -> None:
-    events = [
-        *marked(0, 10, 20, 100, 110, 120, 200, 210, 220),
-        event("SaveV2:SaveV2", 40, 50),
-        event("Upload", 135, 60),
-    ]
+    events = [*marked(0, 10, 20, 100, 110, 120, 200, 210, 220)]
+    events += [event("SaveV2:SaveV2", 40, 50), event("Upload", 135, 60)]
     wall: Wall = results(tmp_path, host(*events))["wall"]
     assert [gap.content for gap in wall.between] == ["checkpoint", "calls"]
     assert (wall.contents["checkpoint"].name, wall.contents["calls"].name) == ("SaveV2", "Upload")
@@ -73,9 +71,7 @@ def test_what_covers_most_of_a_gap_names_it(tmp_path: Path) -> None:
 
 def test_functions_of_python_name_a_gap(tmp_path: Path) -> None:
     frames = [event("$train.py:30 main", 0, 140), event("$train.py:8 report", 32, 66), event("$time sleep", 33, 60)]
-    wall: Wall = results(tmp_path, host(*sorted(marked(0, 10, 20, 100, 110, 120) + frames, key=lambda e: e.start_us)))[
-        "wall"
-    ]
+    wall: Wall = results(tmp_path, in_order(marked(0, 10, 20, 100, 110, 120) + frames))["wall"]
     assert [gap.content for gap in wall.between] == ["python"]
     assert wall.contents["python"].name == "train.py:8 report, in it time.sleep"
 
@@ -83,44 +79,35 @@ def test_functions_of_python_name_a_gap(tmp_path: Path) -> None:
 def test_evaluation_is_apart(tmp_path: Path) -> None:
     # Training for 30 us and 40, evaluation for 40 us and 35, gaps included; 5 us between the first and training.
     test = [*marked(30, 45, 60, kind="test", length=10), *marked(130, 140, kind="test", length=10)]
-    events = sorted([*marked(0, 10, 20, 75, 85, 95, 105), *test], key=lambda e: e.start_us)
-    of = results(tmp_path, host(*events))
+    of = results(tmp_path, in_order([*marked(0, 10, 20, 75, 85, 95, 105), *test]))
     wall: Wall = of["wall"]
     assert (wall.kind, wall.count) == ("train", 7)
     assert (wall.training_ps, wall.evaluation_ps, wall.loop_ps) == (75 * US, 75 * US, 150 * US)
     assert report_summary(of)["steps_per_second"] == pytest.approx(1e12 * 7 / wall.training_ps)
 
 
-@pytest.mark.parametrize("period", [3, 4])
-def test_slow_steps_that_come_regularly_have_a_period(tmp_path: Path, period: int) -> None:
-    starts, begin = [], 0
-    for number in range(4 * period):
-        starts.append((begin, 50 if number % period == 1 else 10))
-        begin += starts[-1][1]
-    events = [made for n, (start, length) in enumerate(starts) for made in marked(start, length=length, first=n)]
-    wall: Wall = results(tmp_path, host(*events))["wall"]
+def of_lengths(tmp_path: Path, *lengths: int) -> Wall:
+    starts = [sum(lengths[:n]) for n in range(len(lengths))]
+    steps = [made for n, start in enumerate(starts) for made in marked(start, length=lengths[n], first=n)]
+    wall: Wall = results(tmp_path, host(*steps))["wall"]
+    return wall
+
+
+@pytest.mark.parametrize(("period", "every"), [(3, "third"), (4, "fourth")])
+def test_slow_steps_that_come_regularly_have_a_period(tmp_path: Path, period: int, every: str) -> None:
+    wall = of_lengths(tmp_path, *(50 if number % period == 1 else 10 for number in range(4 * period)))
     slow = wall.slow("averaged")
     assert (len(slow), wall.period(slow)) == (4, period)
-    assert (
-        modes_text(wall, slow)
-        == f"Every {'third' if period == 3 else 'fourth'} step takes 0.050 ms, the others 0.010 ms"
-    )
+    assert modes_text(wall, slow) == f"Every {every} step takes 0.050 ms, the others 0.010 ms"
 
 
 def test_one_slow_step_is_no_second_mode(tmp_path: Path) -> None:
-    wall: Wall = results(
-        tmp_path, host(*marked(0, 10, 20, 30, length=10), *marked(40, length=90, first=4), *marked(130, first=5))
-    )["wall"]
-    assert not len(wall.slow("averaged"))
+    assert not len(of_lengths(tmp_path, 10, 10, 10, 10, 90, 10).slow("averaged"))
 
 
 def test_starting_and_stopping_the_profiler_are_parts_of_their_own(tmp_path: Path) -> None:
-    events = [
-        event("$profiler.py:9 start_trace", 0, 20),
-        *marked(30, 40, 50),
-        event("$profiler.py:30 stop_trace", 65, 15),
-    ]
-    parts = rows(results(tmp_path, host(*events)))
+    start, stop = event("$profiler.py:9 start_trace", 0, 20), event("$profiler.py:30 stop_trace", 65, 15)
+    parts = rows(results(tmp_path, host(start, *marked(30, 40, 50), stop)))
     assert (parts["starting the profiler"], parts["stopping the profiler"]) == pytest.approx((20, 15))
     assert (parts["before the first step"], parts["after the last step"]) == pytest.approx((10, 5))
 
@@ -149,15 +136,10 @@ def test_the_parts_add_up_to_the_capture(steps: list[tuple[int, int, str]], othe
     events = [event(kind, start, length, step_num=n) for n, (start, length, kind) in enumerate(steps)]
     events += [event(f"Other{n}", start, length) for n, (start, length) in enumerate(others)]
     with tempfile.TemporaryDirectory() as folder:
-        of = results(Path(folder), host(*sorted(events, key=lambda each: (each.start_us, -each.duration_us))))
+        of = results(Path(folder), in_order(events))
     wall: Wall = of["wall"]
-    parts_ps = (
-        wall.before_ps,
-        wall.part_ps("averaged", *OMITTED_PARTS),
-        wall.other_kinds_ps,
-        wall.between_ps,
-        wall.after_ps,
-    )
+    counted_ps = wall.part_ps("averaged", *OMITTED_PARTS)
+    parts_ps = (wall.before_ps, counted_ps, wall.other_kinds_ps, wall.between_ps, wall.after_ps)
     assert sum(parts_ps) == wall.capture_ps
     assert min(parts_ps) >= 0
     assert wall.training_ps + wall.evaluation_ps >= 0
