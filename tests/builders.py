@@ -80,6 +80,15 @@ def iterator_call(
     return event(f"Iterator::{path}", start_us, duration_us, id=id, **linked, **stats)
 
 
+def repeat(count: int, *events: Event, every: float = 100) -> list[Event]:
+    """The same events again, `every` us later each time."""
+    return [
+        event(item.name, item.start_us + every * turn, item.duration_us, **item.stats)
+        for turn in range(count)
+        for item in events
+    ]
+
+
 def line(name: str, *events: Event, id: int = 0, timestamp_ns: int = 0) -> Line:
     return Line(name, events, id, timestamp_ns)
 

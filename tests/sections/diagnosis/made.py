@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from builders import Event, Plane, event, line, plane, ref, results_of, trace_of
+from builders import Event, Plane, event, known, line, plane, ref, repeat, results_of, trace_of
 
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
 from tfperf.sections.diagnosis.diagnose import sentence_of
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.read import read_host
 
 FETCH, OP, CALL, LAUNCH = "IteratorGetNextOp::DoCompute", "MatMul:MatMul", "EagerExecute", "ExecutorState::Process"
 EXCHANGE = "CollectiveReduceV2:CollectiveReduceV2"
@@ -22,9 +21,9 @@ def marks(kind: str = "train", count: int = COUNT, start: float = 0.0) -> list[E
     return [event(kind, start + 100 * n, 100, step_num=n) for n in range(count)]
 
 
-def in_each_step(*parts: tuple[str, float, float], count: int = COUNT) -> list[Event]:
+def in_each_step(*parts: tuple[str, float, float]) -> list[Event]:
     """Events of these names in each step of 100 us, from when to when."""
-    return [event(name, 100 * n + start, end - start) for n in range(count) for name, start, end in parts]
+    return repeat(COUNT, *(event(name, start, end - start) for name, start, end in parts))
 
 
 def steps(*parts: tuple[str, float], kind: str = "train", start: float = 0.0) -> list[Event]:
@@ -41,8 +40,7 @@ def steps(*parts: tuple[str, float], kind: str = "train", start: float = 0.0) ->
 
 def eagerly(*ops: str, size: float = 8.0) -> list[Event]:
     """Ops that Python runs one by one in each step, at 10 us from each other."""
-    starts = [(100 * n + 10 * place, op) for n in range(COUNT) for place, op in enumerate(ops)]
-    return [event(CALL, start, size, is_func=0, eager_op=ref(op)) for start, op in starts]
+    return repeat(COUNT, *(event(CALL, 10 * n, size, is_func=0, eager_op=ref(op)) for n, op in enumerate(ops)))
 
 
 def gpu(*parts: tuple[str, float, float]) -> Plane:
@@ -55,12 +53,6 @@ def gpu(*parts: tuple[str, float, float]) -> Plane:
     return plane("/device:GPU:0", *lines, stats={"compute_cap_major": 7, "compute_cap_minor": 5})
 
 
-def read_back(folder: Path, data: bytes) -> HostTrace:
-    path = folder / "made.xplane.pb"
-    path.write_bytes(data)
-    return read_host(path)
-
-
 def found_in(trace: HostTrace) -> Diagnosis:
     found: Diagnosis = results_of(trace)["diagnosis"]
     return found
@@ -70,8 +62,12 @@ def diagnosis(tmp_path: Path, *planes: Plane) -> Diagnosis:
     return found_in(trace_of(tmp_path, *planes))
 
 
+def causes_in(trace: HostTrace) -> dict[str, Cause]:
+    return {cause.code: cause for cause in found_in(trace).causes}
+
+
 def causes_of(tmp_path: Path, *planes: Plane) -> dict[str, Cause]:
-    return {cause.code: cause for cause in diagnosis(tmp_path, *planes).causes}
+    return causes_in(trace_of(tmp_path, *planes))
 
 
 def cause_of(found: Diagnosis, code: str) -> Cause:
@@ -88,8 +84,7 @@ def actions_of(cause: Cause) -> list[str]:
 
 def bounds(found: Range | None) -> tuple[float, float]:
     """The least and the most of a range that is known."""
-    assert found is not None
-    return found.low, found.high
+    return known(found).low, known(found).high
 
 
 def most(cause: Cause) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
-from builders import Event, Line, Plane, event, host, line, plane, ref, results_of, trace_of
+from builders import Event, Line, Plane, event, host, line, marks, plane, ref, repeat, results_of, trace_of
 from builders import iterator_call as call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,6 +18,7 @@ from sections.diagnosis.made import (
     OP,
     Case,
     actions_of,
+    bounds,
     cause_of,
     causes_of,
     codes_of,
@@ -37,7 +38,7 @@ from tfperf.sections.diagnosis.section import build
 from tfperf.sections.overview.summary import Summary
 
 CALLED = {"tf_function_call": ref("notTraced-nonXla")}
-TRACED = [event("tf.function-graph_building", 100 * n, 50) for n in range(5)]
+TRACED = in_each_step(("tf.function-graph_building", 0, 50))
 
 
 def allocation(at: float, in_use: int) -> Event:
@@ -48,7 +49,7 @@ def allocation(at: float, in_use: int) -> Event:
 
 def work(mode: str, count: int = 1) -> list[Event]:
     """Calls of a function that fill each step."""
-    return [event("work", 100 * n, 100, tf_function_call=ref(mode), tracing_count=count) for n in range(5)]
+    return repeat(5, event("work", 0, 100, tf_function_call=ref(mode), tracing_count=count))
 
 
 def on_host(*parts: tuple[str, float], more: list[Event] | None = None) -> tuple[Plane, ...]:
@@ -56,15 +57,15 @@ def on_host(*parts: tuple[str, float], more: list[Event] | None = None) -> tuple
 
 
 KERAS_EAGERLY = ("IteratorGetNext", "MatMul", "Relu", "ReluGrad", "Mul", "OptionalFromValue", "OptionalHasValue")
-COMPILED = [event("CpuCompiler::RunBackend", 100 * n + 10, 50) for n in range(5)]
+COMPILED = in_each_step(("CpuCompiler::RunBackend", 10, 60))
 MADE_IN_EACH_STEP = [
     *eagerly("TensorDataset", "MakeIterator", size=20),
     *in_each_step(("tf.function-graph_building", 40, 60), (OP, 81, 89)),
-    *(event("one_step_on_data_distributed", 100 * n + 80, 10, **CALLED) for n in range(5)),
+    *repeat(5, event("one_step_on_data_distributed", 80, 10, **CALLED)),
 ]
 EIGHTY_MB = {"allocator_name": "cpu", "requested_bytes": 80_000_000, "allocation_bytes": 80_000_000}
-ALLOCATED = [event("MemoryAllocation", 100 * n + 20, 0, **EIGHTY_MB) for n in range(5)]
-CONVERTED = [*(event("train_step", 100 * n, 90, **CALLED) for n in range(5)), *in_each_step(("tf.constant", 10, 70))]
+ALLOCATED = repeat(5, event("MemoryAllocation", 20, 0, **EIGHTY_MB))
+CONVERTED = repeat(5, event("train_step", 0, 90, **CALLED), event("tf.constant", 10, 60))
 WAITING = in_each_step((CALL, 0, 100), ("cuStreamSynchronize", 60, 100))
 HARDLY_WORKING = in_each_step((CALL, 0, 100), (LAUNCH, 0, 25), ("cuStreamSynchronize", 30, 100))
 
@@ -126,6 +127,11 @@ FIRST: dict[str, Case] = {
     "waiting is no fixed overhead though the device works little": Case(
         (*on_host(more=HARDLY_WORKING), gpu(("volta_sgemm", 20, 10))), "waiting_for_results", 70, "fetch_less_often"
     ),
+    # The op is inside the call, so that of each step of 20 ms, 8 ms are in neither: too much for a framework.
+    "Python between calls": Case(
+        (host(*marks(5, 20_000), *repeat(5, event(CALL, 0, 12_000), event(OP, 1_000, 11_000), every=20_000)),),
+        "python_between_steps", 40, "record_python",
+    ),
     "memory that is nearly full": Case(
         on_host((OP, 100), more=[allocation(5, 950)]), "memory_pressure", None, "use_less_memory share_device_memory",
         "GPU_0_bfc reaches 950 B, 95.0% of its capacity",
@@ -144,12 +150,9 @@ def test_the_first_cause(tmp_path: Path, name: str) -> None:
 
 def shared_cores(*, consumer: str = OP, read_us: float = 100) -> tuple[Line, Line]:
     """On two cores: steps that wait for 2 us and then compute, beside one thread of the pipeline that works."""
-    own = [*steps((FETCH, 2), (consumer, 98))]
-    asked = [call("Root", 100 * n, 2, 1, cpu_budget=2) for n in range(5)]
-    asked += [call("Root::Prefetch", 100 * n, 2, 2, 1) for n in range(5)]
-    reader = [event("PrefetchProduce", 100 * n, read_us) for n in range(5)]
-    reader += [call("Root::Prefetch::TFRecord", 100 * n, read_us, 3, 2) for n in range(5)]
-    return line("python", *own, *asked), line("tf_data_1", *reader, id=2)
+    asked = repeat(5, call("Root", 0, 2, 1, cpu_budget=2), call("Root::Prefetch", 0, 2, 2, 1))
+    reader = repeat(5, event("PrefetchProduce", 0, read_us), call("Root::Prefetch::TFRecord", 0, read_us, 3, 2))
+    return line("python", *steps((FETCH, 2), (consumer, 98)), *asked), line("tf_data_1", *reader, id=2)
 
 
 def test_threads_of_the_pipeline_slow_the_step(tmp_path: Path) -> None:
@@ -160,9 +163,9 @@ def test_threads_of_the_pipeline_slow_the_step(tmp_path: Path) -> None:
     # Of 98 us: alone they would take 98 / (1 + 0.25 / 2) at most, and 98 / (1 + 1.2 / 2) at least, less 0.5 to 1.6 %
     # after waiting for 2 % of the step; the squares of what both leave open add up.
     spread = math.hypot(math.log(1.6 / 1.125) / 2, math.log(0.995 / 0.984) / 2)
-    assert cause.cost_percent is not None
-    assert cause.cost_percent.low == pytest.approx(98 * (1 - 1 / 1.125))
-    assert cause.cost_percent.high == pytest.approx(98 - 98 * 0.9895 / math.sqrt(1.125 * 1.6) / math.exp(spread))
+    low, high = bounds(cause.cost_percent)
+    assert low == pytest.approx(98 * (1 - 1 / 1.125))
+    assert high == pytest.approx(98 - 98 * 0.9895 / math.sqrt(1.125 * 1.6) / math.exp(spread))
     assert "less_work" in actions_of(cause)
     waits = cause_of(found, "input_wait")
     assert waits.cost_percent == Range(2.0, 2.0)
@@ -220,22 +223,16 @@ def test_nothing_worth_fixing_says_what_the_step_is(tmp_path: Path) -> None:
 
 def traced(events: list[Event], first: int, last: int) -> list[Event]:
     """Make the calls of `work` in these steps trace for 50 us each; in the others they only call."""
-    made = list(events)
-    for n in range(5):
-        mode = "traced-nonXla" if first <= n < last else "notTraced-nonXla"
-        made.append(event("work", 100 * n, 100, tf_function_call=ref(mode), tracing_count=n))
-        if first <= n < last:
-            made.append(event("tf.function-graph_building", 100 * n, 50))
-    return made
+    modes = ["traced-nonXla" if first <= n < last else "notTraced-nonXla" for n in range(5)]
+    calls = [event("work", 100 * n, 100, tf_function_call=ref(mode), tracing_count=n) for n, mode in enumerate(modes)]
+    return [*events, *calls, *TRACED[first:last]]
 
 
 def test_compilation_names_the_function_and_how_often(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*traced(steps((OP, 100)), 0, 5)))
     assert found.headline == "Compilation takes 50.0% of the step: work was traced in 5 of 5 calls."
-    after = found.causes[0].actions[0].step_ms
-    assert after is not None
-    assert after.low == pytest.approx(0.05 * (1 - 0.8 * 0.5)), "at best, what is left gets faster, too"
-    assert after.high == pytest.approx(0.055)
+    # At best, what is left gets faster, too.
+    assert bounds(found.causes[0].actions[0].step_ms) == pytest.approx((0.05 * (1 - 0.8 * 0.5), 0.055))
 
 
 def test_first_calls_that_trace_are_warm_up(tmp_path: Path) -> None:
@@ -246,24 +243,8 @@ def test_first_calls_that_trace_are_warm_up(tmp_path: Path) -> None:
     assert cause.cost_percent == Range(30.0, 30.0)
 
 
-def test_python_between_calls(tmp_path: Path) -> None:
-    # The op is inside the call, so that of each step of 20 ms, 8 ms are in neither: too much for a framework.
-    events = [(0.0, 20_000.0, "train"), (0.0, 12_000.0, CALL), (1_000.0, 11_000.0, OP)]
-    made = [
-        event(name, 20_000 * n + begin, duration, **({"step_num": n} if name == "train" else {}))
-        for n in range(5)
-        for begin, duration, name in events
-    ]
-    found = diagnosis(tmp_path, host(*made))
-    cause = cause_of(found, "python_between_steps")
-    assert cause.cost_percent == Range(40.0, 40.0)
-    assert [each.code for each in found.causes] == ["python_between_steps", "waiting_in_calls"]
-    assert actions_of(cause) == ["record_python"], "nothing says what Python does"
-
-
 def test_time_inside_a_call_is_not_python(tmp_path: Path) -> None:
-    events = [event(CALL, 100 * n, 100) for n in range(5)]
-    found = diagnosis(tmp_path, host(*events, *steps((OP, 85))))
+    found = diagnosis(tmp_path, host(*in_each_step((CALL, 0, 100)), *steps((OP, 85))))
     assert codes_of(found.causes) == ["waiting_in_calls"]
     assert found.headline.startswith("No cause worth fixing")
 
@@ -278,9 +259,7 @@ def test_what_a_step_costs_whatever_its_size(tmp_path: Path) -> None:
     assert after["larger_batch"] == pytest.approx((0.1 - 0.7 * 0.06, 0.1 - 0.4 * 0.06))
     # In one call: half of the Python between calls at least, and at most 95 % of all of it; what is left gets faster.
     assert after["loop_in_function"] == pytest.approx(((0.1 - 0.95 * 0.06) * (1 - 0.8 * 0.57), 0.1 - 0.5 * 0.03))
-    assert cause.gain == pytest.approx((0.95 * 0.6 + 0.5 * 0.3) / 2), (
-        "but only what a change takes away decides on the ranking"
-    )
+    assert cause.gain == pytest.approx((0.95 * 0.6 + 0.5 * 0.3) / 2), "only what a change takes away decides the rank"
 
 
 @pytest.mark.parametrize(
@@ -295,13 +274,10 @@ def test_what_a_step_costs_whatever_its_size(tmp_path: Path) -> None:
 def test_what_is_left_of_steps_with_long_ops_is_no_fixed_overhead(
     tmp_path: Path, long_ms: float, other_ms: float, *, is_overhead: bool
 ) -> None:
-    made = []
-    for begin in range(0, 40_000, 8_000):
-        made += [event("train", begin, 8_000, step_num=begin), event(LAUNCH, begin, 8_000)]
-        made += [event("svd:Svd", begin, 1_000 * long_ms)]
-        made += [event(f"op_{n}:Relu", begin + 4_000 + 2_000 * n, 500 * other_ms) for n in range(2)]
-    codes = {cause.code for cause in diagnosis(tmp_path, host(*made)).causes}
-    assert ("small_work_per_step" in codes) == is_overhead
+    ops = [event(LAUNCH, 0, 8_000), event("svd:Svd", 0, 1_000 * long_ms)]
+    ops += [event(f"op_{n}:Relu", 4_000 + 2_000 * n, 500 * other_ms) for n in range(2)]
+    found = causes_of(tmp_path, host(*marks(5, 8_000), *repeat(5, *ops, every=8_000)))
+    assert ("small_work_per_step" in found) == is_overhead
 
 
 def test_a_gpu_that_has_little_to_do(tmp_path: Path) -> None:
@@ -325,16 +301,14 @@ def test_a_function_leaves_the_time_of_kernels(tmp_path: Path) -> None:
     kernels = [event("EagerKernelExecute", each.start_us + 1, 5) for each in ops]
     first = diagnosis(tmp_path, host(*steps((OP, 0)), *ops, *kernels)).causes[0]
     assert first.detail.endswith("; kernels take 50.0%")
-    after = first.actions[0].step_ms
-    assert after is not None
-    assert first.cost_percent is not None
+    low, high = bounds(first.cost_percent)
     # Kernels take 50 of 98 us. A function saves 85 to 98 % of the rest, and up to 80 % of the kernels' time.
-    cost_ms, part = first.cost_percent.high / 1000, 50 / 98
+    cost_ms, part = high / 1000, 50 / 98
     most, least = 0.98 * (1 - part) + 0.8 * part, 0.85 * (1 - part)
     faster = 1 - 0.8 * cost_ms * most / 0.1
     expected = ((0.1 - cost_ms * most) * faster, 0.1 - cost_ms * least)
-    assert (after.low, after.high) == pytest.approx(expected, rel=0.05)
-    assert first.cost_percent.low == pytest.approx(first.cost_percent.high * (1 - part), rel=0.01), "kernels may remain"
+    assert bounds(first.actions[0].step_ms) == pytest.approx(expected, rel=0.05)
+    assert low == pytest.approx(high * (1 - part), rel=0.01), "kernels may remain"
 
 
 def test_how_large_converted_arrays_are_is_told_by_an_allocation(tmp_path: Path) -> None:
@@ -357,8 +331,7 @@ def test_memory_is_judged_without_steps_too(tmp_path: Path) -> None:
 
 def test_ops_on_the_host_that_a_device_waits_for(tmp_path: Path) -> None:
     # An op runs for 30 us and launches nothing; then the device works for 60 us.
-    found = diagnosis(tmp_path, host(*steps(("Cast:Cast", 30))), gpu(("volta_sgemm", 30, 60)))
-    cause = cause_of(found, "host_ops")
+    cause = causes_of(tmp_path, host(*steps(("Cast:Cast", 30))), gpu(("volta_sgemm", 30, 60)))["host_ops"]
     assert cause.cost_percent == Range(30.0, 30.0)
     assert [(action.code, action.step_ms) for action in cause.actions] == [("move_ops", None)]
 
@@ -382,13 +355,9 @@ def test_evaluation_has_causes_of_its_own(tmp_path: Path) -> None:
 
 def test_evaluation_is_judged_by_its_own_figures(tmp_path: Path) -> None:
     """Train steps are in a call for all of their 20 ms, eval steps for 12 of them."""
-    events = []
-    for n in range(10):
-        kind, in_call = ("train", 20_000.0) if n < 5 else ("eval", 12_000.0)
-        events.append(event(kind, 20_000 * n, 20_000, step_num=n))
-        events.append(event(CALL, 20_000 * n, in_call))
-        events.append(event(OP, 20_000 * n, in_call))
-    found = diagnosis(tmp_path, host(*events))
+    evals = [event("eval", 20_000 * n, 20_000, step_num=n) for n in range(5, 10)]
+    called = [event(name, 20_000 * n, 20_000 if n < 5 else 12_000) for n in range(10) for name in (CALL, OP)]
+    found = diagnosis(tmp_path, host(*marks(5, 20_000), *evals, *called))
     cause = next(cause for cause in found.causes if cause.kind == "eval")
     assert (cause.code, cause.kind, cause.title) == ("python_between_steps", "eval", "Python between calls")
     assert cause.cost_percent == Range(40.0, 40.0)
@@ -471,11 +440,9 @@ def test_without_steps_ops_that_run_one_by_one_are_judged_over_the_capture(tmp_p
 
 
 def test_a_loop_of_another_thread_is_named_on_the_first_screen(tmp_path: Path) -> None:
-    def loop(name: str, every: int, count: int) -> list[Event]:
-        return [event(name, every * n, every - 10, tf_function_call=ref("notTraced-nonXla")) for n in range(count)]
-
-    threads = line("python", *loop("train_a", 100, 8), id=1), line("python", *loop("train_b", 70, 11), id=2)
-    notes = build(results_of(trace_of(tmp_path, plane("/host:CPU", *threads)))).notes
+    first = line("python", *repeat(8, event("train_a", 0, 90, **CALLED)), id=1)
+    second = line("python", *repeat(11, event("train_b", 0, 60, **CALLED), every=70), id=2)
+    notes = build(results_of(trace_of(tmp_path, plane("/host:CPU", first, second)))).notes
     assert notes[0].startswith(
         "Another thread runs a separate loop at the same time (train_b: 11 times, median 0.06 ms)"
     )

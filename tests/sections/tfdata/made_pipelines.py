@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from builders import Event, Line, event, gpu, known, line, plane, result_of
+from builders import Event, Line, event, gpu, known, line, marks, plane, repeat, result_of
 from builders import iterator_call as call
 
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
@@ -42,15 +42,6 @@ def name_of(pipeline: Pipeline, index: int | None) -> str | None:
 def waited(pipeline: Pipeline) -> dict[str, float]:
     """Microseconds that the consumer waited for each stage."""
     return {stage.name: stage.blocked_ps / US for stage in pipeline.stages if stage.blocked_ps}
-
-
-def repeat(count: int, *events: Event, every: float = 100) -> list[Event]:
-    """The same events again, 100 us later each time."""
-    return [
-        event(item.name, item.start_us + every * turn, item.duration_us, **item.stats)
-        for turn in range(count)
-        for item in events
-    ]
 
 
 def in_one_thread(map_us: float, batch_us: float, read_us: float) -> list[Event]:
@@ -107,7 +98,7 @@ STEP, STEPS = 100.0, 5
 
 
 def steps() -> list[Event]:
-    return [event("train", STEP * number, STEP, step_num=number) for number in range(STEPS)]
+    return marks(STEPS, STEP)
 
 
 def each_step(*events: Event) -> list[Event]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Line, event, known, line
+from builders import Line, event, known, line, repeat
 from builders import iterator_call as call
 from sections.tfdata.made_pipelines import (
     STEP,
@@ -16,7 +16,6 @@ from sections.tfdata.made_pipelines import (
     each_step,
     inline_map,
     main_of,
-    repeat,
     small_elements,
     steps,
     waiting_job,

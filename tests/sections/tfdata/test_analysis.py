@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Line, event, known, line, plane, trace_of
+from builders import Event, Line, event, known, line, plane, repeat, trace_of
 from builders import iterator_call as call
 from sections.tfdata.made_pipelines import (
     US,
@@ -17,7 +17,6 @@ from sections.tfdata.made_pipelines import (
     main_of,
     name_of,
     parallel_map,
-    repeat,
     stage_of,
     steps,
     training_and_evaluation,

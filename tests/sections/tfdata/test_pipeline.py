@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from builders import iterator_call as call
-from builders import line
+from builders import line, repeat
 from msgspec.structs import replace
-from sections.tfdata.made_pipelines import main_of, parallel_map, repeat, waiting_job
+from sections.tfdata.made_pipelines import main_of, parallel_map, waiting_job
 
 from tfperf.sections.tfdata.pipeline import stage_name, whole_pipelines
 

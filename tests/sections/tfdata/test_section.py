@@ -3,10 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Line, event, host, known, line, plane, results_of, trace_of
+from builders import Line, event, host, known, line, plane, repeat, results_of, trace_of
 from builders import iterator_call as call
 from msgspec.structs import replace
-from sections.tfdata.made_pipelines import behind_a_prefetch, inline_map, repeat, training_and_evaluation, waiting_job
+from sections.tfdata.made_pipelines import behind_a_prefetch, inline_map, training_and_evaluation, waiting_job
 from sections.views import WHOLE_REPORT, codes, names, seen
 
 from tfperf.analysis.registry import Results
