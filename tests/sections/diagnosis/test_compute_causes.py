@@ -71,6 +71,12 @@ def beside(op: str) -> tuple[Plane, Plane]:
     return job(in_each_step((op, 0, 60), ("m/dense/MatMul:MatMul", 60, 100)))
 
 
+LOOP = (
+    (LAUNCH, 0, 100),
+    ("map/TensorArrayUnstack/TensorListFromTensor:TensorListFromTensor", 10, 11),
+    *(("map/while/body/_1/map/while/MatMul:MatMul", 12 + 8 * n, 13 + 8 * n) for n in range(8)),
+    ("map/TensorArrayV2Stack/TensorListStack:TensorListStack", 79, 80),
+)
 SPARSE = (("SparseToDense:SparseToDense", 0, 10), ("matmul:MatMul", 10, 40), ("other:MatMul", 40, 50))
 EIGEN = tuple(f"tf_numa_-1_Eigen/{number}" for number in range(8))
 FIRST: dict[str, Case] = {
@@ -126,6 +132,7 @@ FIRST: dict[str, Case] = {
 }  # fmt: skip
 NONE = {
     "labels are followed by some product too": (job(one_hot("[64,10]")), "one_hot_product"),
+    "a few iterations are no loop over examples": (job(in_each_step(*LOOP[:5], LOOP[-1])), "loop_in_graph"),
     "updates of small variables": (job(update("[400,64]", 102_400)), "optimizer_update"),
     "a narrow input": (job(wide("[512,9216]")), "dominant_layer"),
     "a convolution": (job(wide("[3,3,64,64]")), "dominant_layer"),
@@ -163,16 +170,11 @@ def test_what_computes_is_said_by_layer(tmp_path: Path) -> None:
     assert found.headline.endswith("host compute 100.0%; largest: neck 80.0%, stem 20.0%.")
 
 
-def test_ops_that_take_little_of_the_host_are_not_named(tmp_path: Path) -> None:
-    found = diagnosis(tmp_path, in_each_step((LAUNCH, 0, 100), ("m/neck/MatMul:MatMul", 0, 40)))
-    assert found.computed == ()
-
-
-def test_what_only_waits_does_not_compute(tmp_path: Path) -> None:
-    found = diagnosis(
-        tmp_path, in_each_step(("StatefulPartitionedCall:StatefulPartitionedCall", 0, 90), ("a:Add", 0, 30))
-    )
-    assert [each.name for each in found.computed] == ["a"]
+def test_ops_that_only_wait_or_take_little_of_the_host_are_not_named(tmp_path: Path) -> None:
+    little = diagnosis(tmp_path, in_each_step((LAUNCH, 0, 100), ("m/neck/MatMul:MatMul", 0, 40)))
+    assert little.computed == ()
+    waiting = ("StatefulPartitionedCall:StatefulPartitionedCall", 0, 90)
+    assert [each.name for each in diagnosis(tmp_path, in_each_step(waiting, ("a:Add", 0, 30))).computed] == ["a"]
 
 
 def test_frames_tell_which_function_the_graph_calls(tmp_path: Path) -> None:
@@ -187,14 +189,6 @@ def test_python_of_the_input_pipeline_is_not_in_the_graph(tmp_path: Path) -> Non
     compute = line("tf_Compute/1", *in_each_step(("a:MatMul", 0, 100)), id=2)
     found = diagnosis_of(tmp_path, plane("/host:CPU", line("python", *marks()), compute, reader))
     assert "python_in_graph" not in codes_of(found.causes)
-
-
-LOOP = (
-    (LAUNCH, 0, 100),
-    ("map/TensorArrayUnstack/TensorListFromTensor:TensorListFromTensor", 10, 11),
-    *(("map/while/body/_1/map/while/MatMul:MatMul", 12 + 8 * n, 13 + 8 * n) for n in range(8)),
-    ("map/TensorArrayV2Stack/TensorListStack:TensorListStack", 79, 80),
-)
 
 
 def test_a_loop_over_examples_is_vectorized_and_not_given_a_larger_batch(tmp_path: Path) -> None:
@@ -238,10 +232,6 @@ def test_the_loop_of_a_recurrent_layer_is_named(tmp_path: Path) -> None:
     assert cause.code == "small_work_per_step"
     assert cause.detail.endswith("; the loop over the time steps of lstm_1 takes 70.0%")
     assert "larger_batch" in actions_of(cause)
-
-
-def test_a_few_iterations_are_no_loop_over_examples(tmp_path: Path) -> None:
-    assert "loop_in_graph" not in codes_of(diagnosis(tmp_path, in_each_step(*LOOP[:5], LOOP[-1])).causes)
 
 
 def test_float64(tmp_path: Path) -> None:

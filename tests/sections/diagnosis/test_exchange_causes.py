@@ -24,13 +24,11 @@ def test_a_host_that_computes_for_longer_is_the_first_cause(tmp_path: Path) -> N
     analysis = job(tmp_path, sections=ALL, what=OP, a=[0] * 4, b=[20_000] * 4)
     first = analysis["diagnosis"].causes[0]
     assert (first.code, first.host, first.cost_percent) == ("straggler", "b", Range(80.0, 80.0))
-    assert first.detail == (
-        "b is the last host in 4 of 4 steps; the others wait 20.0 ms per step for it: "
-        "it spends 20.0 ms more per step on host ops"
+    assert first.detail.endswith(
+        "4 of 4 steps; the others wait 20.0 ms per step for it: it spends 20.0 ms more per step on host ops"
     )
     assert first.actions[0].code == "look_at_host"
-    after = first.actions[0].step_ms
-    assert bounds(after) == pytest.approx((5.0, 15.0))
+    assert bounds(first.actions[0].step_ms) == pytest.approx((5.0, 15.0))
 
 
 def test_slow_input_of_one_host_is_blamed_once(tmp_path: Path) -> None:
@@ -75,8 +73,7 @@ def test_a_late_start_costs_no_step(tmp_path: Path) -> None:
 def test_the_exchange_of_healthy_hosts(tmp_path: Path) -> None:
     """It takes 1 of 5 ms, during which ops could run; nobody waits."""
     found = causes(job(tmp_path, sections=ALL, a=[0] * 4, b=[0] * 4))
-    cost = found["collectives"].cost_percent
-    assert bounds(cost) == pytest.approx((20.0, 20.0))
+    assert bounds(found["collectives"].cost_percent) == pytest.approx((20.0, 20.0))
     assert found["collectives_bound"].cost_percent is None
     assert found["collectives_bound"].detail.startswith("without waiting for hosts, it takes 20.0% of the step")
     assert {"straggler", "skewed_input"}.isdisjoint(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, event, host, host_of, line, plane, results_of, trace_of
+from builders import Event, event, host, known, line, marks, plane, repeat, result_of
 from jax_builders import call
 
 from tfperf.sections.diagnosis.program import HostLoop, Program, ProgramTimes, combine, pace_setter
@@ -13,11 +13,8 @@ from tfperf.sections.diagnosis.program import HostLoop, Program, ProgramTimes, c
 
 def program(tmp_path: Path, *names: str) -> Program:
     """Return the program of two steps of 100 us whose call, of 60 us, has such a name."""
-    events = []
-    for n in range(4):
-        events.append(event("train", 100 * n, 100, step_num=n))
-        events += [event(name, 100 * n + 20, 60) for name in names]
-    found: ProgramTimes = results_of(trace_of(tmp_path, host(*events))).hosts[0]["diagnosis"]
+    calls = repeat(4, *(event(name, 20, 60) for name in names))
+    found: ProgramTimes = result_of(tmp_path, "diagnosis", host(*marks(4), *calls))
     return found.program
 
 
@@ -40,18 +37,12 @@ def test_the_api_is_told_by_the_functions_that_are_called(tmp_path: Path, name: 
 
 def test_time_outside_calls_is_that_of_the_thread_that_calls(tmp_path: Path) -> None:
     assert program(tmp_path, "EagerExecute").outside_calls_percent == pytest.approx(40.0)
-
-
-def test_without_recorded_calls_nobody_knows(tmp_path: Path) -> None:
-    assert program(tmp_path, "MatMul:MatMul").outside_calls_percent is None
+    assert program(tmp_path, "MatMul:MatMul").outside_calls_percent is None, "no call is recorded"
 
 
 def test_hosts_of_one_job_run_the_same_program() -> None:
-    programs = [
-        Program(api="keras", outside_calls_percent=10.0),
-        Program(api="keras"),
-        Program(api="tensorflow", outside_calls_percent=30.0),
-    ]
+    of_keras = Program(api="keras", outside_calls_percent=10.0), Program(api="keras")
+    programs = [*of_keras, Program(api="tensorflow", outside_calls_percent=30.0)]
     assert combine(programs) == Program(api="keras", outside_calls_percent=20.0)
 
 
@@ -86,14 +77,12 @@ def loop_of(tmp_path: Path, *waits: Event, ahead: bool = False) -> HostLoop | No
         python += [event(each.name, begin + each.start_us, each.duration_us) for each in waits]
         runs.append(event("jit_f(1)", LOOP_US * nth + CALL_US, 60, _c=nth, _ct=12))
     chip = plane("/device:TPU:0", line("XLA Modules", *runs))
-    trace = trace_of(tmp_path, chip, plane("/host:CPU", line("python", *python)))
-    loop: HostLoop | None = host_of(trace, "diagnosis")["diagnosis"].program.host_loop
-    return loop
+    found: ProgramTimes = result_of(tmp_path, "diagnosis", chip, host(*python))
+    return found.program.host_loop
 
 
 def test_calling_and_waiting_are_shares_of_the_steps(tmp_path: Path) -> None:
-    loop = loop_of(tmp_path, event("np.asarray(jax.Array)", CALL_US, WAIT_US))
-    assert loop is not None
+    loop = known(loop_of(tmp_path, event("np.asarray(jax.Array)", CALL_US, WAIT_US)))
     assert (loop.calling, loop.waiting) == pytest.approx((10, 70))
     assert (loop.function, loop.waits_by, loop.place) == ("f", "np.asarray(jax.Array)", "")
     assert (loop.late(80), loop.calling_share) == pytest.approx((10, 1 / 3))
@@ -105,17 +94,12 @@ def test_the_function_that_waits_is_the_first_one_that_is_not_of_jax(tmp_path: P
         event("$api.py:2794 block_until_ready", CALL_US + 1, WAIT_US - 2),
         event("$array.py:655 block_until_ready", CALL_US + 2, WAIT_US - 4),
     )
-    loop = loop_of(tmp_path, *frames)
-    assert loop is not None
+    loop = known(loop_of(tmp_path, *frames))
     assert (loop.waits_by, loop.place) == ("block_until_ready", "in bench.py:12 measure")
     assert loop.waiting == pytest.approx(WAIT_US - 2)
 
 
 def test_a_program_that_runs_ahead_has_no_such_loop(tmp_path: Path) -> None:
     assert loop_of(tmp_path, ahead=True) is None
-
-
-def test_a_thread_that_never_waits(tmp_path: Path) -> None:
-    loop = loop_of(tmp_path)
-    assert loop is not None
-    assert (loop.waiting, loop.waits_by) == (0.0, "")
+    never_waits = known(loop_of(tmp_path))
+    assert (never_waits.waiting, never_waits.waits_by) == (0.0, "")
