@@ -241,7 +241,7 @@ def test_cpu_time_tells_what_calls_do_of_which_nothing_is_recorded(tmp_path: Pat
     pieces = line("CPU time of thread 7", *in_each_step(event("CPU time", 0, STEP_US, cpu_ns=1_000_000, queued_ns=0)))
     cause = cause_of(diagnosis(tmp_path, host(*marks(COUNT, STEP_US), *calls), pieces), "waiting_in_calls")
     assert cause.title == "Waiting inside calls, without recorded events,"
-    assert "for 5.0% or less of its time in calls: it waits" in cause.detail
+    assert "for at most 5.0% of its time in calls: it waits" in cause.detail
 
 
 def jax_job(run_us: float, *inside: Event, more_runs: Sequence[Event] = ()) -> Plane:

@@ -27,7 +27,7 @@ def analyzed(tmp_path: Path, *lines: Line, has_device: bool = False, **stated: f
 
 
 def main_of(tmp_path: Path, *lines: Line, **stated: float) -> Pipeline:
-    return known(analyzed(tmp_path, *lines, **stated).main)
+    return known(analyzed(tmp_path, *lines, has_device=False, **stated).main)
 
 
 def stage_of(pipeline: Pipeline, name: str) -> StageStats:
