@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hostile_reports import HOSTILE, section_of
+from msgspec.structs import replace
 
 import tfperf
 from tfperf.report.model import (
@@ -486,3 +488,42 @@ def test_a_real_report(open_page: Open, samples: Path, sample: str) -> None:
     assert page.locator("canvas").count() >= 4
     assert page.locator("tbody tr").count() > 50
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
+# --- names that try to be markup, and very many rows ---
+
+
+@pytest.mark.parametrize("hostile", [HOSTILE[:10], HOSTILE[-1:]], ids=["markup", "long"])
+def test_hostile_names_are_text(open_page: Open, hostile: list[str]) -> None:
+    opened = open_page(Report(dict(zip(hostile, hostile, strict=True)), {}, tuple(map(section_of, hostile))))
+    page = opened.page
+    page.evaluate("drawn.forEach(({chart}) => chart.dispatchAction({type: 'showTip', seriesIndex: 0, dataIndex: 0}))")
+    for number, name in enumerate(hostile):
+        assert names(page, number, 0)[0].removeprefix("▾\n")[:3] in (name[:3], "\\x1", "\\u2", "\\ud")
+        place = page.locator(f"#table-{number}")
+        place.get_by_role("searchbox").fill(name[:20].replace("\x00", ""))
+        # A search leaves no tree, so there may be nothing to fold.
+        for button in place.get_by_role("button", name="Rows below").all()[:1]:
+            button.click()
+    assert opened.complaints == []
+    assert len(opened.requests) == 1
+    assert page.locator("img, iframe, object, [onerror], [onfocus]").count() == 0
+    assert page.locator("script").count() == 3
+
+
+def test_100_000_rows_do_not_freeze_the_page(open_page: Open) -> None:
+    count = 100_000
+    table = replace(ops(count), columns=OPS[1:4])
+    opened = open_page(Report({}, {}, tuple(Section(name, name, tables=(table,)) for name in ("steps", "ops"))))
+    page = opened.page
+    for number in (0, 1):
+        place = page.locator(f"#table-{number}")
+        place.get_by_role("button", name="Self (ms)").click()
+        assert names(page, number, 0)[0] == f"op{count - 2}"
+        place.get_by_role("button", name="Name").click()
+        place.get_by_role("searchbox").fill("op9999")
+        assert names(page, number, 0) == ["op9999", *(f"op9999{at}" for at in range(10))]
+        place.get_by_role("searchbox").fill("")
+    # Of 200,000 rows, those of two pages are in the document; whatever takes seconds for each click runs out of time.
+    assert page.locator("*").count() < 2_000
+    assert opened.complaints == []

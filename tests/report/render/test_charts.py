@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfperf.base.units import Unit
-from tfperf.report.model import BarChart, Chart, GroupedBars, LogChart, Sparkline, StepChart
+from tfperf.report.flame_tree import FlameScale, flame_chart, flame_tree
+from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, LogChart, Sparkline, StepChart
 from tfperf.report.render.charts import (
     apportion,
     bar_chart_lines,
     category_letters,
     chart_lines,
+    icicle_lines,
     shown_steps,
     sparkline_text,
     step_chart_lines,
@@ -82,13 +84,8 @@ def test_nothing_to_draw() -> None:
 
 def series(*points: tuple[float, float], high: float = 8.0) -> Sparkline:
     """Return values from 0 to `high`, given as time and value."""
-    return Sparkline(
-        title="Memory",
-        times=tuple(time for time, _ in points),
-        values=tuple(value for _, value in points),
-        low=0.0,
-        high=high,
-    )
+    times, values = tuple(time for time, _ in points), tuple(value for _, value in points)
+    return Sparkline(title="Memory", times=times, values=values, low=0.0, high=high)
 
 
 def test_a_value_holds_until_the_next() -> None:
@@ -114,19 +111,6 @@ def test_it_is_never_wider_than_asked(points: list[tuple[float, float]], width: 
     assert len(sparkline_text(series(*sorted(points)), width, interactive=True)) <= width
 
 
-CATEGORIES = (
-    "Input",
-    "Kernel launch",
-    "Host compute",
-    "Device compute",
-    "Compilation",
-    "Output",
-    "Device collectives",
-    "Device to device",
-    "All others",
-)
-
-
 def chart(series: dict[str, Sequence[float]], flags: Sequence[str] = ()) -> StepChart:
     """Return a chart of steps 0, 1, 2, ..."""
     count = len(next(iter(series.values()), ()))
@@ -149,9 +133,8 @@ def test_the_longest_step_fills_the_width_and_others_are_in_proportion() -> None
 
 
 def test_a_longer_flagged_step_is_cut_and_marked() -> None:
-    drawn = chart_text(
-        chart({"Input": [4.0, 8.0, 1.0], "Compilation": [0.0, 92.0, 0.0]}, ["", "retrace", "partial"]), 42
-    )
+    series: dict[str, Sequence[float]] = {"Input": [4.0, 8.0, 1.0], "Compilation": [0.0, 92.0, 0.0]}
+    drawn = chart_text(chart(series, ["", "retrace", "partial"]), 42)
     assert drawn.splitlines()[1:4] == [
         "   0 |IIIIIIIIIIIIIIIIIIIII  4.00",
         "   1 |IIIIIIIIIIIIIIIIIIII>   100  retrace",
@@ -205,7 +188,9 @@ def test_a_sample_holds_the_slowest_step_and_the_slowest_that_sets_the_scale() -
 
 
 def test_every_category_has_a_letter_of_its_own() -> None:
-    assert category_letters(CATEGORIES) == ("I", "L", "h", "D", "C", "O", "A", "d", ".")
+    categories = ("Input", "Kernel launch", "Host compute", "Device compute", "Compilation", "Output")
+    others = ("Device collectives", "Device to device", "All others")
+    assert category_letters((*categories, *others)) == ("I", "L", "h", "D", "C", "O", "A", "d", ".")
     assert category_letters(("Idle", "Input", "Idle", "日本")) == ("l", "I", "e", "a")
     assert len(set(category_letters([f"Category {number}" for number in range(40)]))) == 40
 
@@ -248,3 +233,64 @@ def test_points_are_bars_of_their_height() -> None:
     first, second = chart_lines(chart, 40, interactive=False)
     assert "dot" in str(first)
     assert str(first).count("#") == pytest.approx(2 * str(second).count("#"), abs=1)
+
+
+# --- a flame graph in letters ---
+
+
+MS = FlameScale(unit="ms", divisor=1000, separator="/")
+
+
+def lines_of(
+    stacks: dict[tuple[str, ...], int], *, width: int = 80, interactive: bool = False, most: int = 99
+) -> list[str]:
+    chart = flame_chart(flame_tree(stacks), "t", MS, most=most)
+    return [plain_text(line).rstrip() for line in icicle_lines(chart, width, interactive=interactive)]
+
+
+def test_the_biggest_stand_first_and_are_indented() -> None:
+    assert lines_of({("m", "dense"): 50_000, ("m", "conv"): 25_000, ("loss",): 25_000}) == [
+        " share   ms",
+        "100.0%  100  ################  all",
+        " 75.0% 75.0  ############        m",
+        " 50.0% 50.0  ########              dense",
+        " 25.0% 25.0  ####                  conv",
+        " 25.0% 25.0  ####                loss",
+    ]
+
+
+def test_a_box_with_nothing_but_one_other_shares_its_row() -> None:
+    assert lines_of({("m", "dense", "MatMul"): 9000, ("loss",): 1000})[2:] == [
+        " 90.0% 9.00  ##############      m/dense/MatMul",
+        " 10.0% 1.00  ##                  loss",
+    ]
+
+
+def test_what_is_below_one_percent_is_cut_and_its_sum_is_said() -> None:
+    """995 of 1,000 ms are of `large`; 3 and 2 ms are cut, of which the second does not even travel."""
+    stacks: dict[tuple[str, ...], int] = {("large",): 995_000, ("small",): 3000, ("smaller",): 2000}
+    assert lines_of(stacks)[-1] == "Omitted: 2 rows below 1%, 5.00 ms in total (0.5%)."
+    assert lines_of(stacks, most=3)[-1] == "Omitted: 2 rows below 1%, 5.00 ms in total (0.5%)."
+    assert "Omitted" not in lines_of({("large",): 1000})[-1]
+
+
+def test_what_is_cut_inside_a_box_counts_too() -> None:
+    stacks = {("m",): 500_000, ("m", "large"): 496_000, ("m", "small"): 4000}
+    assert lines_of(stacks)[-1] == "Omitted: 1 row below 1%, 4.00 ms in total (0.4%)."
+
+
+def test_lines_of_a_flame_graph_are_never_wider_than_the_window() -> None:
+    deep = {tuple(f"a_rather_long_scope_{n}{'x' * (n % 2)}" for n in range(depth)): 1000 for depth in range(1, 40)}
+    for width in (60, 80, 120):
+        for interactive in (False, True):
+            assert max(map(cells, lines_of(deep, width=width, interactive=interactive))) <= width
+
+
+def test_names_are_safe() -> None:
+    assert lines_of({("a\x1b[31m\n",): 1000})[-1].endswith(r"a\x1b[31m\n")
+
+
+def test_nothing_is_said_to_be_nothing() -> None:
+    assert lines_of({}) == ["nothing to show"]
+    empty = FlameChart(title="t", unit="ms", names=(), labels=(), depths=(), starts=(), widths=(), own=())
+    assert [plain_text(line) for line in icicle_lines(empty, 80, interactive=False)] == ["nothing to show"]

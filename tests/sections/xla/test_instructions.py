@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Event, Plane, event, host, host_of, line, plane, programs, ref, trace_of
+from builders import Event, Plane, event, gpu, host, host_of, line, plane, programs, ref, result_of, trace_of
 from hlo_builders import F32, computation, instruction, layout, program, shape
 from protobytes import field, message
 
@@ -35,8 +35,7 @@ def run(name: str, start: float, duration: float, program_id: int = 7) -> Event:
 
 
 def xla_of(tmp_path: Path, *events: Event, program_bytes: bytes = PROGRAM) -> Xla:
-    gpu = plane("/device:GPU:0", line("s", *events))
-    xla: Xla = host_of(trace_of(tmp_path, gpu, programs(id_7=program_bytes)), "xla")["xla"]
+    xla: Xla = result_of(tmp_path, "xla", gpu(*events), programs(id_7=program_bytes))
     return xla
 
 
@@ -98,7 +97,7 @@ def test_a_tpu_writes_what_an_instruction_is_beside_its_name(tmp_path: Path) -> 
         "deduplicated_name": "fusion.1",
     }
     core = plane("/device:TPU:0", line("XLA Ops", event(text, 0, 5)), name_stats={text: stats})
-    (op,) = host_of(trace_of(tmp_path, core), "xla")["xla"].ops
+    (op,) = result_of(tmp_path, "xla", core).ops
     assert (op.op, op.category, op.framework_op) == ("fusion.2", "convolution fusion", "jit(f)/net/dot_general")
     assert (op.source, op.shape, op.stands_for, op.program_id) == ("train.py:3", "bf16[8]{0}", "fusion.1", 9)
 
@@ -110,7 +109,7 @@ def test_rows_of_several_hosts_are_known_by_their_keys() -> None:
 
 
 def test_a_host_without_programs_has_nothing(tmp_path: Path) -> None:
-    assert host_of(trace_of(tmp_path, host(event("a", 0, 1)), programs(id_7=PROGRAM)), "xla")["xla"] == Xla()
+    assert result_of(tmp_path, "xla", host(event("a", 0, 1)), programs(id_7=PROGRAM)) == Xla()
 
 
 # --- when instructions ran, on each kind of device. Times in microseconds ---
@@ -137,19 +136,15 @@ def launches(*starts_and_ids: tuple[float, int], thread: str = "Host Threads/1")
 
 def test_a_run_on_a_gpu_may_launch_several_kernels(tmp_path: Path) -> None:
     """conv.1 runs twice with two kernels each, add.2 once."""
-    gpu = plane(
-        "/device:GPU:0",
-        line(
-            "Stream #1",
-            kernel("im2col", 50, 3, "conv.1", 1),
-            kernel("gemm", 55, 7, "conv.1", 2),
-            kernel("add", 65, 2, "add.2", 3),
-            kernel("im2col", 70, 3, "conv.1", 4),
-            kernel("gemm", 75, 7, "conv.1", 5),
-            event("copy", 90, 9),
-        ),
+    device = gpu(
+        kernel("im2col", 50, 3, "conv.1", 1),
+        kernel("gemm", 55, 7, "conv.1", 2),
+        kernel("add", 65, 2, "add.2", 3),
+        kernel("im2col", 70, 3, "conv.1", 4),
+        kernel("gemm", 75, 7, "conv.1", 5),
+        event("copy", 90, 9),
     )
-    times = times_of(tmp_path, launches((1, 1), (5, 2), (21, 3), (31, 4), (35, 5)), gpu)
+    times = times_of(tmp_path, launches((1, 1), (5, 2), (21, 3), (31, 4), (35, 5)), device)
     assert times.place == "gpu"
     found = {op.key.op: (op.runs, op.events, op.time_ps, op.devices, op.is_estimated) for op in times.ops}
     assert found == {"conv.1": (2, 4, 20 * US, 1, False), "add.2": (1, 1, 2 * US, 1, False)}
@@ -159,14 +154,14 @@ def test_a_run_on_a_gpu_may_launch_several_kernels(tmp_path: Path) -> None:
 def test_without_launches_the_kernel_that_runs_most_often_counts_runs(tmp_path: Path) -> None:
     kernels = [kernel("gemm", 10 * at, 5, "conv.1", 0) for at in range(3)]
     kernels += [kernel("im2col", 100 + 10 * at, 5, "conv.1", 0) for at in range(2)]
-    (op,) = times_of(tmp_path, plane("/device:GPU:0", line("Stream #1", *kernels))).ops
+    (op,) = times_of(tmp_path, gpu(*kernels)).ops
     assert (op.runs, op.events, op.is_estimated) == (3, 5, True)
 
 
 def test_instructions_of_one_name_in_two_programs_stay_apart(tmp_path: Path) -> None:
     """Two devices run program 7, one of them also program 8."""
-    first = plane("/device:GPU:0", line("s", kernel("k", 0, 5, "dot.1", 1), kernel("k", 9, 5, "dot.1", 2, program=8)))
-    second = plane("/device:GPU:1", line("s", kernel("k", 0, 7, "dot.1", 3)))
+    first = gpu(kernel("k", 0, 5, "dot.1", 1), kernel("k", 9, 5, "dot.1", 2, program=8))
+    second = gpu(kernel("k", 0, 7, "dot.1", 3), number=1)
     found = {op.key.program: (op.time_ps, op.devices) for op in times_of(tmp_path, first, second).ops}
     assert found == {7: (12 * US, 2), 8: (5 * US, 1)}
 
@@ -179,11 +174,8 @@ def test_on_a_tpu_a_loop_is_without_its_body(tmp_path: Path) -> None:
         plane(f"/device:TPU:{at}", line("XLA Ops", *ops), name_stats={loop: stats, body: stats}) for at in range(2)
     ]
     times = times_of(tmp_path, *cores)
-    found = {op.key: (op.runs, op.time_ps, op.devices) for op in times.ops}
-    assert {(key.program, key.op): values for key, values in found.items()} == {
-        (7, "while.6"): (2, 8 * US, 2),
-        (7, "fusion.7"): (4, 32 * US, 2),
-    }
+    found = {(op.key.program, op.key.op): (op.runs, op.time_ps, op.devices) for op in times.ops}
+    assert found == {(7, "while.6"): (2, 8 * US, 2), (7, "fusion.7"): (4, 32 * US, 2)}
     assert (times.place, times.busy_ps) == ("tpu", {7: 40 * US})
 
 
@@ -206,15 +198,14 @@ def test_on_a_host_an_instruction_goes_to_where_its_end_is_noted(tmp_path: Path)
 
 def test_without_instructions_there_is_nothing(tmp_path: Path) -> None:
     assert times_of(tmp_path, host(event("train", 0, 5, step_num=1))) == OpTimes(place=None)
-    gpu = plane("/device:GPU:0", line("s", event("k", 0, 5)))
-    assert times_of(tmp_path, gpu) == OpTimes(place="gpu")
+    assert times_of(tmp_path, gpu(event("k", 0, 5))) == OpTimes(place="gpu")
 
 
 def test_events_in_the_steps_that_count_are_told(tmp_path: Path) -> None:
     """Of three kernels, and of three ops of a TPU, two start between 10 and 30 us."""
     steps = Intervals(np.array([10 * US]), np.array([30 * US]))
     kernels = [kernel("k", 10 * at, 5, "a", 0) for at in range(3)]
-    (op,) = times_of(tmp_path, plane("/device:GPU:0", line("s", *kernels)), steps=steps).ops
+    (op,) = times_of(tmp_path, gpu(*kernels), steps=steps).ops
     assert (op.events, op.in_steps) == (3, 2)
     core = plane("/device:TPU:0", line("XLA Ops", *(event("a", 10 * at, 5) for at in range(3))))
     (op,) = times_of(tmp_path, core, steps=steps).ops
@@ -223,7 +214,7 @@ def test_events_in_the_steps_that_count_are_told(tmp_path: Path) -> None:
 
 def test_the_name_is_that_of_the_longest_kernel(tmp_path: Path) -> None:
     kernels = [kernel("short", 0, 1, "a", 0), kernel("long", 5, 9, "a", 0), kernel("other", 20, 2, "b", 0)]
-    trace = trace_of(tmp_path, plane("/device:GPU:0", line("s", *kernels)))
+    trace = trace_of(tmp_path, gpu(*kernels))
     ops = op_times(trace, host_of(trace, "steps").device_work, EMPTY).ops
     assert {op.key.op: trace.names[op.name] for op in ops} == {"a": "long", "b": "other"}
 
@@ -235,73 +226,51 @@ BF16 = 16
 CONTRACTING = field(30, message(field(1, 1), field(2, 0)))
 
 
-def costs_of(*instructions: bytes, root: int, more: bytes = b"") -> tuple[ProgramCosts, dict[str, tuple[int, int]]]:
-    parts = (
-        (more, computation("main", *instructions, root=root))
-        if more
-        else (computation("main", *instructions, root=root),)
-    )
-    module = read_proto(program(*parts))
-    return ProgramCosts(module), module.by_name
+def cost_of(name: str, *instructions: bytes, root: int, more: tuple[bytes, ...] = ()) -> OpCost:
+    module = read_proto(program(*more, computation("main", *instructions, root=root)))
+    return ProgramCosts(module).of(*module.by_name[name])
+
+
+PRODUCT = (
+    instruction(1, "a", "parameter", shape(BF16, 4, 8)),
+    instruction(2, "b", "parameter", shape(BF16, 8, 2), extra=field(9, 1)),
+    instruction(3, "dot", "dot", shape(F32, 4, 2), [1, 2], extra=CONTRACTING),
+)
 
 
 def test_a_product_is_held_against_the_peak_of_what_it_multiplies() -> None:
     """[4,8] x [8,2] in bfloat16 with a float32 result: 2*4*8*2 operations; 64 + 32 + 32 bytes."""
-    costs, at = costs_of(
-        instruction(1, "a", "parameter", shape(BF16, 4, 8)),
-        instruction(2, "b", "parameter", shape(BF16, 8, 2), extra=field(9, 1)),
-        instruction(3, "dot", "dot", shape(F32, 4, 2), [1, 2], extra=CONTRACTING),
-        root=3,
-    )
-    assert costs.of(*at["dot"]) == OpCost(128.0, 128.0, 64.0 + 32 + 32, "bf16")
+    assert cost_of("dot", *PRODUCT, root=3) == OpCost(128.0, 128.0, 64.0 + 32 + 32, "bf16")
 
 
 def test_a_fusion_is_held_against_the_product_inside() -> None:
-    inner = computation(
-        "fused",
-        instruction(11, "p", "parameter", shape(BF16, 4, 8)),
-        instruction(12, "q", "parameter", shape(BF16, 8, 2), extra=field(9, 1)),
-        instruction(13, "d", "dot", shape(F32, 4, 2), [11, 12], extra=CONTRACTING),
-        number=2,
-        root=13,
-    )
-    costs, at = costs_of(
-        instruction(1, "a", "parameter", shape(BF16, 4, 8)),
-        instruction(2, "b", "parameter", shape(BF16, 8, 2), extra=field(9, 1)),
-        instruction(3, "fusion", "fusion", shape(F32, 4, 2), [1, 2], calls=[2]),
-        root=3,
-        more=inner,
-    )
-    cost = costs.of(*at["fusion"])
+    inner = computation("fused", *PRODUCT, number=2, root=3)
+    fusion = instruction(13, "fusion", "fusion", shape(F32, 4, 2), [11, 12], calls=[2])
+    left, right = shape(BF16, 4, 8), shape(BF16, 8, 2)
+    inputs = instruction(11, "p", "parameter", left), instruction(12, "q", "parameter", right, extra=field(9, 1))
+    cost = cost_of("fusion", *inputs, fusion, root=13, more=(inner,))
     assert (cost.flops, cost.matrix_flops, cost.precision) == (128, 128, "bf16")
 
 
 @pytest.mark.parametrize(("kind", "precision"), [(F32, "fp32"), (BF16, "fp32"), (12, "fp64")])
 def test_other_work_is_held_against_the_vector_units(kind: int, precision: str) -> None:
     one = instruction(1, "a", "parameter", shape(kind, 8))
-    costs, at = costs_of(one, instruction(2, "s", "add", shape(kind, 8), [1, 1]), root=2)
-    cost = costs.of(*at["s"])
+    cost = cost_of("s", one, instruction(2, "s", "add", shape(kind, 8), [1, 1]), root=2)
     assert (cost.flops, cost.matrix_flops, cost.precision) == (8, 0, precision)
 
 
 def test_calls_that_nobody_knows_stay_unknown_and_loops_have_no_cost_of_their_own() -> None:
     call = instruction(1, "c", "custom-call", shape(F32, 8), extra=field(28, b"mystery"))
     body = computation("body", instruction(11, "p", "parameter", shape(F32, 8)), number=2, root=11)
-    costs, at = costs_of(call, instruction(2, "w", "while", shape(F32, 8), [1], calls=[2, 2]), root=2, more=body)
-    assert costs.of(*at["c"]).flops is None
-    assert costs.of(*at["w"]) == OpCost()
+    both = call, instruction(2, "w", "while", shape(F32, 8), [1], calls=[2, 2])
+    assert cost_of("c", *both, root=2, more=(body,)).flops is None
+    assert cost_of("w", *both, root=2, more=(body,)) == OpCost()
 
 
 def test_a_program_that_cannot_be_costed_has_no_costs() -> None:
-    costs, at = costs_of(instruction(1, "d", "dot", shape(F32, 8)), root=1)
-    assert costs.of(*at["d"]) == OpCost()
+    assert cost_of("d", instruction(1, "d", "dot", shape(F32, 8)), root=1) == OpCost()
 
 
 def test_types_have_the_peaks_that_devices_state() -> None:
-    assert [precision_of(name) for name in ("f8e4m3fn", "s8", "f16", "s32", "c64")] == [
-        "fp8",
-        "int8",
-        "fp16",
-        None,
-        None,
-    ]
+    precisions = {"f8e4m3fn": "fp8", "s8": "int8", "f16": "fp16", "s32": None, "c64": None}
+    assert {name: precision_of(name) for name in precisions} == precisions
