@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hostile_reports import HOSTILE, section_of
+from builders import known
 from msgspec.structs import replace
+from report_builders import HOSTILE, section_of
 
 import tfperf
 from tfperf.report.model import (
@@ -138,8 +139,7 @@ def test_every_chart_is_drawn_and_has_its_words(open_page: Open) -> None:
 def test_hovering_over_a_step_shows_its_parts_and_its_flag(open_page: Open) -> None:
     page = open_page(whole_report()).page
     chart = page.locator("#chart-0")
-    box = chart.bounding_box()
-    assert box is not None
+    box = known(chart.bounding_box())
     before = page.evaluate("document.querySelector('#chart-0 canvas').toDataURL()")
     page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + box["height"] * 0.6)
     page.wait_for_function("before => document.querySelector('#chart-0 canvas').toDataURL() !== before", arg=before)
@@ -303,14 +303,9 @@ def test_a_link_unfolds_its_section_and_leaves_its_heading_in_sight(open_page: O
         page = open_page(Report({}, {}, (first, *report.sections)), unfold=False, viewport=size).page
         page.locator("main").get_by_role("link", name="tf.data").click()
         page.wait_for_function("() => document.querySelector('#section-tfdata').closest('details').open")
-        heading = page.get_by_role("heading", name="tf.data")
         page.wait_for_function("() => scrollY > 100")
-        box = heading.bounding_box()
-        assert box is not None
-        assert 0 < box["y"] < 250
-        bar = page.locator("nav").get_by_role("link", name="tf.data").bounding_box()
-        assert bar is not None
-        assert 0 <= bar["y"] < 700
+        assert 0 < known(page.get_by_role("heading", name="tf.data").bounding_box())["y"] < 250
+        assert 0 <= known(page.locator("nav").get_by_role("link", name="tf.data").bounding_box())["y"] < 700
 
 
 def test_without_scripts_a_link_unfolds_its_section(open_page: Open) -> None:

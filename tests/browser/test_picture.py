@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import event, line, plane, space
+from builders import event, line, marks, plane, space
 from msgspec.structs import replace
 from places import ROOT
 from synthetic_gpu import synthetic_gpu
@@ -106,10 +106,7 @@ def test_hover_says_what_a_block_is(open_page: Open, gpu_logdir: Path) -> None:
     assert "0.300 ms from 0.300 ms on, 0.300 ms of it itself" in text
     assert "op model/dense/MatMul (MatMul)" in text
     page.evaluate("pictures[0].hover(pictures[0].x(100000), pictures[0].ribbonTops[0] + 5)")
-    assert page.locator(".tip").first.inner_text().splitlines() == [
-        "Input wait",
-        "0.200 ms from 0 ms on",
-    ] or page.locator(".tip").first.inner_text().startswith("Input wait\n0.200 ms from 0")
+    assert page.locator(".tip").first.inner_text().startswith("Input wait\n0.200 ms from 0")
     assert opened.complaints == []
 
 
@@ -183,10 +180,9 @@ def test_a_cause_leads_to_its_place(open_page: Open) -> None:
 
 def test_hostile_names_are_shown_as_they_are(open_page: Open, tmp_path: Path) -> None:
     evil = "</script><img src=x onerror=alert(1)>"
-    steps = [event("train", 1000 * n, 1000, step_num=n) for n in range(4)]
     ops = [event(evil, 1000 * n + 100, 500) for n in range(4)]
     path = tmp_path / "evil.xplane.pb"
-    path.write_bytes(space(plane("/host:CPU", line(evil, *steps, *ops))))
+    path.write_bytes(space(plane("/host:CPU", line(evil, *marks(4, 1000), *ops))))
     opened = drawn(open_page, path)
     page = opened.page
     page.evaluate("() => { pictures[0].fold(0); pictures[0].hover(pictures[0].x(200000), pictures[0].rowTop[1] + 5); }")

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Event, Line, Plane, event, line, plane, ref, space
+from builders import Event, Line, event, gpu, line, plane, ref, space
 from msgspec.structs import replace
+from sections.memory.made import alloc
 
 import tfperf
 from tfperf.analysis.load import ALWAYS, Analysis, analyze_host, assemble
@@ -51,7 +52,11 @@ def _threads(count: int) -> list[Line]:
     functions = events(lambda n, start: event(f"f_{n}", start + 1, 3, tf_function_call=ref("traced-nonXla")))
     eager = events(lambda n, start: event("EagerExecute", start + 5, 1, is_func=0, eager_op=ref(f"Op{n}")))
     frames = events(lambda n, start: event(f"$train.py:{n} load{n}", start, 4))
-    tensors = [_allocated(number, 5.0 * number, POINTS + count) for number in range(POINTS + count)]
+    most = 256 * (POINTS + count)
+    tensors = []
+    for n, used in enumerate(range(256, most + 1, 256)):
+        stats = {"allocation_bytes": 256, "bytes_available": most - used, "tf_op": ref(f"layer_{n}x/MatMul")}
+        tensors.append(alloc(5.0 * n, 200, used, 1 + n, **stats))
     iterators = events(lambda n, start: event(f"Iterator::Map{n}", start, 3, id=n + 1))
     return [
         line("python", *steps, *ops, id=1),
@@ -63,45 +68,17 @@ def _threads(count: int) -> list[Line]:
     ]
 
 
-def _allocated(number: int, at: float, count: int) -> Event:
-    in_use = 256 * (number + 1)
-    return event(
-        "MemoryAllocation",
-        at,
-        0,
-        allocator_name=ref("GPU_0_bfc"),
-        bytes_reserved=0,
-        bytes_allocated=in_use,
-        bytes_available=256 * count - in_use,
-        peak_bytes_in_use=in_use,
-        requested_bytes=200,
-        allocation_bytes=256,
-        addr=1 + number,
-        tf_op=ref(f"layer_{number}x/MatMul"),
-    )
-
-
-def _gpu(count: int) -> Plane:
-    """So many kernels, instructions and programs."""
-    kernels = [
-        event(
-            f"kernel_{number}",
-            10 * number,
-            10,
-            hlo_op=ref(f"fusion.{number}"),
-            hlo_module=ref(f"jit_{number}"),
-            program_id=number,
-            kernel_details=ref(f"regs:{number} grid:1,1,1 block:1,1,1"),
-        )
-        for number in range(count)
-    ]
-    return plane("/device:GPU:0", line("Stream #1(Compute)", *kernels, id=1))
+def _kernel(number: int) -> Event:
+    """A kernel of an instruction and a program of its own."""
+    details = ref(f"regs:{number} grid:1,1,1 block:1,1,1")
+    program = {"hlo_op": ref(f"fusion.{number}"), "hlo_module": ref(f"jit_{number}"), "program_id": number}
+    return event(f"kernel_{number}", 10 * number, 10, kernel_details=details, **program)
 
 
 def large_host(folder: Path, count: int) -> HostFile:
     """A host with so many of each."""
     path = folder / f"h{count}.xplane.pb"
-    path.write_bytes(space(plane("/host:CPU", *_threads(count)), _gpu(count)))
+    path.write_bytes(space(plane("/host:CPU", *_threads(count)), gpu(*map(_kernel, range(count)))))
     return HostFile(f"h{count}", path)
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hostile_reports import HOSTILE, report_of
 from hypothesis import example, given
 from hypothesis import strategies as st
+from report_builders import HOSTILE, report_of
 
 from tfperf.base.errors import OutputError
 from tfperf.report.model import Report, Section

@@ -251,9 +251,7 @@ def test_a_kernel_that_stands_out(tmp_path: Path) -> None:
 
 
 def rows(tmp_path: Path, table: TableSpec, planes: tuple[Plane, ...], *keys: str) -> list[tuple[Any, ...]]:
-    data = table.data(results_of(trace_of(tmp_path, *planes), sections=["kernels"]))
-    assert data is not None
-    return rows_of(data, *keys)
+    return rows_of(table.data(results_of(trace_of(tmp_path, *planes), sections=["kernels"])), *keys)
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,8 @@ def test_without_the_program_a_copy_has_the_names_of_its_ops(tmp_path: Path) -> 
 
 
 def test_the_table_has_a_row_for_each(tmp_path: Path) -> None:
-    data = offload(tmp_path).table("async_copies")
-    assert data is not None
-    assert rows_of(data, "direction", "in_flight_ms", "waited_ms", "hidden_ms", "exposed_percent") == [
+    keys = ("direction", "in_flight_ms", "waited_ms", "hidden_ms", "exposed_percent")
+    assert rows_of(offload(tmp_path).table("async_copies"), *keys) == [
         ("to device", 520, 280, 240, pytest.approx(100 * 280 / 520)),
         ("to host", 240, 240, 0, 100),
         ("to device", 200, 200, 0, 100),
@@ -152,9 +151,7 @@ def test_regions_are_added_up_in_the_kernel_that_holds_them(tmp_path: Path) -> N
 
 
 def test_the_table_has_means_over_runs(tmp_path: Path) -> None:
-    data = kernels(tmp_path).table("kernel_regions")
-    assert data is not None
-    assert rows_of(data, "per_run", "mean_us", "per_run_us", "percent") == [
+    assert rows_of(kernels(tmp_path).table("kernel_regions"), "per_run", "mean_us", "per_run_us", "percent") == [
         (2, 15, 30, pytest.approx(60)),
         (1, 15, 15, pytest.approx(30)),
         (1, 5, 5, pytest.approx(10)),

@@ -289,9 +289,7 @@ def test_without_ops_a_sentence(tmp_path: Path) -> None:
 
 
 def test_ops_are_those_of_both_sides(tmp_path: Path) -> None:
-    data = OPS.data(example(tmp_path))
-    assert data is not None
-    assert rows_of(data, "side", "rank", "op_name")[2:] == [
+    assert rows_of(OPS.data(example(tmp_path)), "side", "rank", "op_name")[2:] == [
         ("device", 3, "m/b/Add"),
         ("host", 1, "d/Cast"),
         ("host", 2, "d/Mul"),
@@ -304,18 +302,15 @@ def test_ops_are_those_of_both_sides(tmp_path: Path) -> None:
 def test_filters_hold_in_every_table(tmp_path: Path) -> None:
     results = matching(example(tmp_path), "Cast")
     for table, rows in ((DEVICE_OPS, 0), (HOST_OPS, 1), (OPS, 1), (OP_LAYERS, 1)):
-        data = table.data(results)
-        assert data is not None
-        assert len(data["rank"]) == rows
+        assert len(rows_of(table.data(results), "rank")) == rows
 
 
 def test_patterns_are_there_only_if_ops_repeat(tmp_path: Path) -> None:
     calls = host(*(event(f"m/layer_{n}/MatMul:MatMul", 40 * n, 20) for n in range(2)))
     for spec, results in ((DEVICE_OP_PATTERNS, layers(tmp_path)), (HOST_OP_PATTERNS, results_on(tmp_path, calls))):
         assert spec.data(example(tmp_path)) is None
-        data = spec.data(results)
-        assert data is not None
-        assert rows_of(data, "op_name", "ops") == [("m/layer_*/MatMul", 2 if spec is HOST_OP_PATTERNS else 3)]
+        found = rows_of(spec.data(results), "op_name", "ops")
+        assert found == [("m/layer_*/MatMul", 2 if spec is HOST_OP_PATTERNS else 3)]
 
 
 # --- shown ---

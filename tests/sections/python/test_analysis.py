@@ -150,16 +150,13 @@ def test_section(tmp_path: Path) -> None:
     assert (calls.value, calls.note) == (19, "of 6 functions")
     assert others.value == 100
     assert others.note == f"of it in these functions; most in {EXECUTE}, time.sleep, train.py:1 main"
-    packages = PYTHON_PACKAGES.data(results)
-    assert packages is not None
-    assert rows_of(packages, "package", "functions", "most_self", "self_percent") == [
+    assert rows_of(PYTHON_PACKAGES.data(results), "package", "functions", "most_self", "self_percent") == [
         ("tensorflow", 2, EXECUTE, pytest.approx(50)),
         ("python", 1, "time.sleep", pytest.approx(20)),
     ]
-    own = PYTHON_FUNCTIONS.data(results)
-    assert own is not None
-    assert list(own["total_percent"]) == pytest.approx([100, 30, 10])
-    assert list(own["all_others_ms"]) == pytest.approx([0.01, 0.01, 0.01])
+    assert rows_of(PYTHON_FUNCTIONS.data(results), "total_percent", "all_others_ms") == [
+        (pytest.approx(percent), pytest.approx(0.01)) for percent in (100, 30, 10)
+    ]
 
 
 def test_without_steps_the_capture_is_shown(tmp_path: Path) -> None:

@@ -3,12 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import event, host, line, plane, ref, results_of, trace_of
+from builders import event, gpu, host, read_back, ref, results_of, rows_of, trace_of
 from synthetic_tpu import offload_tpu
 
 from tfperf.report.model import Section
 from tfperf.sections.xla.section import NO_PROGRAMS, build
-from tfperf.trace.read import read_host
 
 
 def section_of(tmp_path: Path, *programs: tuple[int, str]) -> Section:
@@ -17,8 +16,7 @@ def section_of(tmp_path: Path, *programs: tuple[int, str]) -> Section:
         event("k", 10 * at, 5, hlo_op=ref("a"), hlo_module=ref(module), program_id=number)
         for at, (number, module) in enumerate(programs)
     ]
-    gpu = plane("/device:GPU:0", line("s", *events))
-    return build(results_of(trace_of(tmp_path, gpu), sections=["xla"]))
+    return build(results_of(trace_of(tmp_path, gpu(*events)), sections=["xla"]))
 
 
 def shown(section: Section, table: int) -> list[str]:
@@ -53,14 +51,11 @@ def test_times_on_a_host_are_an_upper_bound(tmp_path: Path) -> None:
 
 
 def rows(section: Section, name: str, *keys: str) -> list[tuple[object, ...]]:
-    data = next(table.data for table in section.tables if table.name == name)
-    return list(zip(*(data[key] for key in keys), strict=True))
+    return rows_of(next(table.data for table in section.tables if table.name == name), *keys)
 
 
 def of_offload(tmp_path: Path) -> Section:
-    path = tmp_path / "tpu.xplane.pb"
-    path.write_bytes(offload_tpu())
-    return build(results_of(read_host(path), sections=["xla"]))
+    return build(results_of(read_back(tmp_path, offload_tpu()), sections=["xla"]))
 
 
 def test_memory_of_a_tpu_program_is_told_by_where_it_is(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import json
 import re
-from collections.abc import Sequence
 from functools import cache
 from html.parser import HTMLParser
 from importlib.resources import files
@@ -19,27 +18,19 @@ from typing import Any
 import jinja2
 import numpy as np
 import pytest
-from hostile_reports import HOSTILE, report_of
+from builders import known
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import Markup
+from msgspec.structs import replace
+from report_builders import HOSTILE, ops_table, report_of
 
-from tfperf.report.model import BarChart, Column, Fact, Finding, Report, Section, Sparkline, Table
+from tfperf.report.model import BarChart, Fact, Finding, Report, Section, Sparkline, Table
 from tfperf.report.render import render
 from tfperf.report.render.page import LIMIT_BYTES, environment, page_parts
 from tfperf.report.render.values import without_commands
 
 ECHARTS_SHA256 = "61f13280aba3161f77fc801bf5f9c786f55f10432153a0683fc5cc0700b013d5"
-NAMED = (
-    Column("name", "Name", str),
-    Column("self_ms", "Self", float, "ms"),
-    Column("size", "Size", int, "bytes", level="data"),
-)
-
-
-def table_of(names: Sequence[Any], times: Sequence[Any], sizes: Sequence[Any] = (), **more: Any) -> Table:
-    data: dict[str, Sequence[Any]] = {"name": names, "self_ms": times, "size": sizes or [None] * len(names)}
-    return Table("ops", "Ops", NAMED, data, len(names), **more)
 
 
 def page_of(*parts: Section) -> str:
@@ -94,13 +85,12 @@ def test_the_verdict_is_said_in_words_before_all_else() -> None:
 
 
 def test_the_policy_allows_the_scripts_and_the_style_of_the_page_and_nothing_else() -> None:
-    page = page_of(Section("s", "S", tables=(table_of(["a"], [1.0]),)))
+    page = page_of(Section("s", "S", tables=(ops_table(["a"], [1.0]),)))
     tags = Tags(page)
     scripts = [attributes for tag, attributes in tags.tags if tag == "script"]
     assert [script for script in scripts if script.get("src")] == []
     assert [script.get("type") for script in scripts] == ["text/plain", "application/json", None, None]
-    policy = next(meta["content"] for tag, meta in tags.tags if tag == "meta" and "http-equiv" in meta)
-    assert policy is not None
+    policy = known(next(meta["content"] for tag, meta in tags.tags if tag == "meta" and "http-equiv" in meta))
     allowed = dict(part.split(" ", 1) for part in policy.split("; "))
     assert {key: allowed[key] for key in ("default-src", "base-uri", "form-action")} == dict.fromkeys(
         ("default-src", "base-uri", "form-action"), "'none'"
@@ -117,7 +107,9 @@ def hash_of(text: str) -> str:
 
 
 def test_no_markup_has_a_style_a_handler_or_an_address() -> None:
-    page = page_of(Section("s", "S", findings=(Finding("f", "hint", "x"),), tables=(table_of(["a"] * 20, [1.0] * 20),)))
+    page = page_of(
+        Section("s", "S", findings=(Finding("f", "hint", "x"),), tables=(ops_table(["a"] * 20, [1.0] * 20),))
+    )
     for tag, attributes in Tags(page).tags:
         assert not [name for name in attributes if name == "style" or name.startswith("on")], tag
         assert (attributes.get("href") or "#").startswith("#")
@@ -163,7 +155,9 @@ def tags_of(name: str) -> list[str]:
 
 @pytest.mark.parametrize("name", ["##[set-env name=PATH]/tmp", "a ##vso[task.setvariable]y"])
 def test_a_page_in_the_log_of_a_ci_job_holds_no_command_and_shows_the_same(name: str) -> None:
-    page = page_of(Section("a", "A", charts=(BarChart("bars", "%", (name,), (1.0,)),), tables=(table_of([name], [1]),)))
+    page = page_of(
+        Section("a", "A", charts=(BarChart("bars", "%", (name,), (1.0,)),), tables=(ops_table([name], [1]),))
+    )
     assert without_commands(page) == page
     charts = re.search(r'id="charts">(.*?)</script>', page)
     assert charts
@@ -172,17 +166,17 @@ def test_a_page_in_the_log_of_a_ci_job_holds_no_command_and_shows_the_same(name:
 
 
 def test_the_first_rows_need_no_script() -> None:
-    page = page_of(Section("s", "S", tables=(table_of([f"op{n}" for n in range(12)], list(range(12))),)))
+    page = page_of(Section("s", "S", tables=(ops_table([f"op{n}" for n in range(12)], list(range(12))),)))
     assert re.findall(r"<td>(op\d+)</td>", page) == [f"op{n}" for n in range(10)]
     assert "The first 10 of 12 rows; with JavaScript, the page shows all." in page
-    assert "No rows." in page_of(Section("s", "S", tables=(table_of([], []),)))
+    assert "No rows." in page_of(Section("s", "S", tables=(ops_table([], []),)))
 
 
 def test_what_does_not_fit_is_cut_from_the_largest_table_and_said() -> None:
     # Chinese letters by chance: long names that do not get shorter when they are packed.
     letters = np.random.default_rng(5).integers(0x4E00, 0x9FA0, (10_000, 390))
     words = ["".join(map(chr, row)) for row in letters.tolist()]
-    small, large = table_of(words[:50], range(50)), table_of(words, range(10_000), range(10_000))
+    small, large = ops_table(words[:50], range(50)), ops_table(words, range(10_000), range(10_000))
     page = page_of(Section("s", "S", tables=(small, large)))
     assert len(page.encode()) <= LIMIT_BYTES
     first, second = tables_in(page)
@@ -198,19 +192,17 @@ def test_sections_that_leave_no_room_are_named() -> None:
     sections = [Section(f"s{n}", "S", notes=("x" * 2_000,) * 200) for n in range(15)]
     page = page_of(*sections)
     assert len(page.encode()) <= LIMIT_BYTES
-    note = re.search(r"Sections omitted because the HTML report is limited to 5 MB: (\d+) \(s(\d+),", page)
-    assert note is not None
+    note = known(re.search(r"Sections omitted because the HTML report is limited to 5 MB: (\d+) \(s(\d+),", page))
     assert int(note[1]) + int(note[2]) == 15
 
 
-COLUMNS = (Column("name", "Name", str), Column("self_ms", "Self", float, "ms"))
 LINE = Sparkline(title="Memory", times=(0.0, 1.0), values=(1.0, 2.0), low=0.0, high=2.0)
 BARS = BarChart("Types", "%", ("a", "b"), (60.0, 40.0))
 
 
 def ops(count: int) -> Table:
-    data: dict[str, list[Any]] = {"name": [f"op{row}" for row in range(count)], "self_ms": list(range(1, count + 1))}
-    return Table("ops", "Ops", COLUMNS, data, 99, bar_key="self_ms")
+    table = ops_table([f"op{row}" for row in range(count)], range(1, count + 1))
+    return replace(table, total_rows=99, bar_key="self_ms")
 
 
 def test_ids_count_through_the_page() -> None:
@@ -248,11 +240,8 @@ def test_hints_at_sections_are_links_to_those_on_the_page() -> None:
 def test_a_fact_that_is_a_sentence_is_no_big_number() -> None:
     facts = (Fact("a", "A", 1.5, "ms"), Fact("b", "B", "markers"), Fact("c", "C", "96.6 ms compute + 31.8 ms copies"))
     page = page_of(Section("s", "S", facts=facts))
-    assert re.findall(r'<div( class="\w+")?><dt>([ABC])</dt>', page) == [
-        ("", "A"),
-        (' class="word"', "B"),
-        (' class="sentence"', "C"),
-    ]
+    found = re.findall(r'<div( class="\w+")?><dt>([ABC])</dt>', page)
+    assert found == [("", "A"), (' class="word"', "B"), (' class="sentence"', "C")]
 
 
 def test_a_section_with_bars_draws_none_for_its_tables() -> None:

@@ -1,7 +1,8 @@
-"""Reports whose names try to be markup, commands or too long."""
+"""Tables of ops; and reports whose names try to be markup, commands or too long."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tfperf.report.flame_tree import FlameScale, flame_chart, flame_tree
@@ -39,6 +40,18 @@ HOSTILE = [
     "日本語" * 50_000,
     "x" * 100_000,
 ]
+
+
+OPS = (
+    Column("name", "Name", str),
+    Column("self_ms", "Self", float, "ms"),
+    Column("size", "Size", int, "bytes", level="data"),
+)
+
+
+def ops_table(names: Sequence[Any], times: Sequence[Any], sizes: Sequence[Any] = ()) -> Table:
+    data = {"name": names, "self_ms": times, "size": sizes or [None] * len(names)}
+    return Table("ops", "Ops", OPS, data, len(names))
 
 
 def section_of(name: str, value: Any = 1.5) -> Section:
