@@ -195,7 +195,7 @@ def sections(_: str) -> str:
     for name in OURS:
         question = str(import_module(f"tfperf.sections.{name}").__doc__).partition(": ")[2]
         rows.append(f"`{name}` | {question} | " + (f"[{page_of(name)}]({page_of(name)})" if page_of(name) else ""))
-    return markdown("section | question | page", rows)
+    return markdown("section | contents | page", rows)
 
 
 def tables_of_results(_: str) -> str:

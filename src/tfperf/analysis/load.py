@@ -116,7 +116,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
 
     `path` is a logdir, a run folder or one `*.xplane.pb` file, on this machine or at an address (`"s3://bucket/logs"`,
     a `RemotePath`). For a logdir, `run` selects a run (default: the newest); with several, their hosts are analyzed as
-    those of one run. `sections` are analyzed together with their dependencies (default: all). `attribution` is
+    hosts of one run. `sections` are analyzed together with their dependencies (default: all). `attribution` is
     "corrected" or "tensorflow" (the conclusions of TensorFlow's own profiler). `step_marker` names the events that are
     steps (`*` is a wildcard). `peaks` is a file of device peaks, which take precedence. `step` is the step that the
     section timeline draws: its number, "median" or "slowest" (default: these two).

@@ -39,7 +39,7 @@ class Packed(Struct, frozen=True):
 
 
 def packed_if_large(result: Any) -> Any:
-    """Return a large result packed, and a small one as it is."""
+    """Return a large result packed, and a small one unchanged."""
     data = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
     return result if len(data) < _LARGE_BYTES else Packed(_compressed(data))
 

@@ -1,7 +1,7 @@
-"""Types of the results of sections, for type checkers: what `results[NAME]` and `host[NAME]` are.
+"""Types of section results for type checkers: the types of `results[NAME]` and `host[NAME]`.
 
-This stub alone names the types of all sections; nothing imports it when a program runs. A section without a line here,
-such as one of another package, has results of any type.
+Only this stub names the types of all sections, and no module imports it at run time. The results of a section that it
+does not list, for example a section of another package, have the type Any.
 """
 
 from collections.abc import Callable

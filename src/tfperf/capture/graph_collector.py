@@ -340,7 +340,7 @@ def _with_shapes_of_feeds(graph: Any, run_metadata: bytes) -> Any:
     """Return a copy of the graph in which fed tensors have the shapes of a run, propagated to their consumers."""
     import tensorflow
 
-    # Merge stated and inferred shapes, because inference lacks those of loops.
+    # Merge stated and inferred shapes, because inference does not cover loops.
     definition, fed = graph.as_graph_def(add_shapes=True), {}
     for device in tensorflow.compat.v1.RunMetadata.FromString(run_metadata).step_stats.dev_stats:
         for record in device.node_stats:

@@ -123,7 +123,7 @@ def start(
 ) -> None:
     """Start profiling this process; `stop` writes the trace below `logdir`.
 
-    The levels are those of `TracerOptions`. Processes with the same `run` or TFPERF_RUN, or in the same cluster, write
+    The levels are as in `TracerOptions`. Processes with the same `run` or TFPERF_RUN, or in the same cluster, write
     into one run. Raises CaptureError with reason `already_started`, `busy`, `no_tensorflow`, or `not_written` if
     `logdir` cannot be written to, and TfperfError for an invalid run name; then nothing was started.
     """
@@ -195,7 +195,7 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
 class profile:  # noqa: N801 - used like a function
     """Profile the block of `with tfperf.profile("logs") as profiled:`; the trace is written even if the block raises.
 
-    Arguments are those of `start`. After the block, `result` is a `Captured`. Problems (no events, no GPU events) are
+    Arguments as in `start`. After the block, `result` is a `Captured`. Problems (no events, no GPU events) are
     reported as RuntimeWarning, and the program continues.
     """
 

@@ -418,7 +418,7 @@ def show_surely(report: Report, format_name: str, output: Location | None, *, fo
 def load_analysis(path: Location, *, strict: bool = False, **options: Any) -> Analysis:
     """Load a profile, with a progress bar on a terminal if that takes over a second.
 
-    `options` are those of `tfperf.load`. Missing hosts are printed; if `strict`, they raise TfperfError.
+    `options` are the options of `tfperf.load`. Missing hosts are printed; if `strict`, they raise TfperfError.
     """
     from tfperf.analysis.load import load
 

@@ -1,6 +1,6 @@
 """Check results for CI systems: JUnit XML, and GitHub Actions.
 
-In JUnit, each limit is a test: a breach is a failure, an unknown limit an error. There are no times, because nothing
+In JUnit, each limit is a test: a breach is a failure, an unknown limit an error. Tests have no times, because nothing
 was run. GitHub reads workflow commands, lines such as `::error title=...::message`, from stdout and stderr, shows ten
 of a kind, and cuts messages at 4,096 characters; it rejects summaries over 1 MiB.
 """

@@ -1,1 +1,1 @@
-"""tfperf in a notebook: results as HTML, pictures of them, and the magic `%%tfperf`."""
+"""tfperf in a notebook: results as HTML, plots, and the magic `%%tfperf`."""

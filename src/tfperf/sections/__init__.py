@@ -1,1 +1,1 @@
-"""Sections: one folder per question, whole: what it reads, its analysis, its tables, its sentences."""
+"""Sections: one folder per question, with its analysis, tables and texts."""

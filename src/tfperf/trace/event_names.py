@@ -309,8 +309,8 @@ _IN_A_LIST = r"(?<=_\.)_\d+"
 _REPEATED = re.compile(rf"(?:{_BEHIND_A_WORD}|{_IN_A_LIST})(?=\)*/)", re.IGNORECASE)
 """The number at the end of a scope that a model repeats: `layer_17/`, `TransformerBlock_3/`, `layer/17/`, `h_._2/`.
 
-It may lack a number: Keras calls the first three `encoder_layer`, `encoder_layer_1`, `encoder_layer_2`. Names such as
-`dense_1` and `conv2d_2` are not repeated scopes, because Keras numbers all layers of a class, alike or not.
+The number may be missing: Keras calls the first three `encoder_layer`, `encoder_layer_1`, `encoder_layer_2`. Names
+such as `dense_1` and `conv2d_2` are not repeated scopes, because Keras numbers all layers of a class, alike or not.
 """
 _REPLICA = re.compile(r"(?:^|(?<=/))replica_\d+/")
 """The scope of a tf.distribute replica; the first replica has none."""

@@ -1,4 +1,4 @@
-"""The known stats of events: what each is read for, and the events for which it is meaningful."""
+"""The known stats of events: the purpose of each, and the events for which it is meaningful."""
 
 from __future__ import annotations
 

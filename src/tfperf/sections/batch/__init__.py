@@ -116,7 +116,7 @@ def _evidence(results: Results) -> Data | None:
 BATCH_EVIDENCE = TableSpec(
     name="batch_evidence",
     title="Evidence for the batch size",
-    row="evidence of the batch size",
+    row="evidence for the batch size",
     details="One row per item in the profile that shows a batch size. If rows disagree, the batch size is unknown.",
     columns=_COLUMNS,
     data=_evidence,

@@ -1,4 +1,4 @@
-"""Diagnosis: the causes of step time, each once, ranked by gain."""
+"""Diagnosis: causes of step time, ranked by gain; no time is counted twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environment: what the job ran on."""
+"""Environment: hosts and devices, and recorded hardware and software versions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions: how often tf.functions and jitted functions are called, traced, compiled; and what Python runs eagerly."""
+"""Functions: calls, traces and compilations of tf.functions and jitted functions, and eager ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host threads: which threads of each host have events, and for how long."""
+"""Host threads: the threads of each host, with their events and event time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hosts: which host the others wait for."""
+"""Hosts: stragglers, the time that other hosts wait for them, and the activity that is slower on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Idle: when devices are idle, and what the host does meanwhile."""
+"""Idle: device idle time by host activity, and the longest gaps."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Idle(Tabular, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def averaged(self) -> tuple[DeviceIdle, ...]:
-        """Return the devices in averages and gaps: those that work in steps, else those that copy there, else all."""
+        """Return the devices in averages and gaps: devices that compute in steps, else devices that copy, else all."""
         by_use = ([device for device in self.devices if device.use == use] for use in ("works", "copies"))
         return tuple(next(filter(None, by_use), self.devices))
 

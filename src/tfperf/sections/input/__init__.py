@@ -1,4 +1,4 @@
-"""Input: how long steps wait for it, and how the host prepares it."""
+"""Input: the time that steps spend on input, and the host work that prepares it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels: which GPU kernels take the time, what copies and launches cost, and how each device spends the capture."""
+"""Kernels: time of GPU kernels, copies, launches, and the time of each device."""
 
 from __future__ import annotations
 

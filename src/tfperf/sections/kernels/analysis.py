@@ -481,7 +481,7 @@ def _kind(name: str, activity: Activity, details: str) -> str:
 
 
 # --- kernel launches: host cost, delay and queueing ---
-# One call may start many kernels (a CUDA graph); its delay is then that of the first kernel.
+# One call may start many kernels (a CUDA graph); its delay is then the delay of the first kernel.
 
 TINY_PS = 10_000_000
 """A kernel shorter than this (10 us) takes about as long as its launch."""

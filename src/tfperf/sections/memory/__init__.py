@@ -1,4 +1,4 @@
-"""Memory: how full each allocator became, what lay in it then, and whether that is a problem."""
+"""Memory: peak use of each allocator, the tensors live at the peak, and problems."""
 
 from __future__ import annotations
 

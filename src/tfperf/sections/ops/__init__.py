@@ -1,4 +1,4 @@
-"""Ops: which take the time, on devices and on host threads, and how long none runs."""
+"""Ops: time by op on devices and on host threads, and idle time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python: which functions of Python take the time, and which of them fill "All others" of the step."""
+"""Python: time by Python function, and the time of All others in these functions."""
 
 from __future__ import annotations
 

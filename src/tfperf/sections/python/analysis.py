@@ -226,7 +226,7 @@ def _added(times: Iterable[PythonTime]) -> tuple[PythonTime, ...]:
 # --- Python functions that run while the calling thread is in no call ---
 # Reported are the innermost function of the program with at least half of that time, the functions that it calls, and
 # whether the frames show waiting or computing. The innermost frame decides the last: some functions in C only wait,
-# while functions in Python and those of numpy arrays compute.
+# while Python functions and methods of numpy arrays compute.
 
 _HALF, _QUARTER = 0.5, 0.25
 _DEEPEST = 10

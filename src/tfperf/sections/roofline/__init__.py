@@ -1,4 +1,4 @@
-"""Roofline: how near the work of devices comes to what they can do, and what bounds it."""
+"""Roofline: utilization of the device peaks, and the bound of each op: compute, memory or latency."""
 
 from __future__ import annotations
 

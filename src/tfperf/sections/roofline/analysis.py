@@ -108,7 +108,7 @@ def derive(results: Results) -> Roofline:
     peak, bandwidth = peaks.flops_per_second(precision), peaks.bytes_per_second
     known_ps = sum(row.work.time_ps for row in ops)
     run = [(row.op, float(row.op.runs)) for row in ops]
-    # Copies between host and HBM, or between chips, are no compute work, but move HBM bytes.
+    # Copies between host and HBM, or between chips, are not compute, but move HBM bytes.
     copies = [op for op in compiled if op.work is None and op.counted_by == "trace"]
     stepped = [(op, op.runs_in_steps) for op in (*(row.op for row in ops), *copies)]
     return Roofline(
@@ -405,7 +405,7 @@ class Tensor(NamedTuple):
 
     @property
     def precision(self) -> Precision | None:
-        """Return the peak for products of these numbers; None if devices state none."""
+        """Return the precision whose peak applies to products of this type; None if no peak is known for it."""
         return _PRECISIONS.get(self.type)
 
 
@@ -454,8 +454,8 @@ def broadcast(*shapes: tuple[int, ...]) -> tuple[int, ...] | None:
 # - *Elementwise ops.* One operation per element of the result; `exp`, `tanh` and the like count as zero. Casts and
 #   comparisons count too.
 #
-# All other work is unknown. Bytes are those of inputs and results, once each: an upper bound if caches serve some, as
-# for XLA programs.
+# All other work is unknown. Bytes are the sizes of inputs and results, once each: an upper bound if caches serve some,
+# as for XLA programs.
 
 Inputs = tuple[Tensor | None, ...]
 

@@ -1,4 +1,4 @@
-"""Steps: time of each step by category."""
+"""Steps: the time of each step by category."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tf.data: is the pipeline fast enough, which stage limits it, what to change, and what that would gain."""
+"""tf.data: whether the pipeline is fast enough, the stage that limits it, and the estimated gain of changes."""
 
 from __future__ import annotations
 

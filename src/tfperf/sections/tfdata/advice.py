@@ -184,7 +184,7 @@ class Blame(Struct, frozen=True, kw_only=True):
     reason: Reason
     """work: the stage works; host_pipeline: it passes on elements of a host pipeline without details; to_device:
     likewise, but the host stages hardly work meanwhile; workers: it waits for the workers of a data service; hand_over:
-    the wait is neither its work nor that of another stage."""
+    the wait is neither its work nor work of another stage."""
 
     @property
     def why(self) -> str:

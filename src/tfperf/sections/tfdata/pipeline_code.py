@@ -90,7 +90,7 @@ class Changed(Struct, frozen=True):
 
     @property
     def short(self) -> str:
-        """Return the shortest form of the program, with the calls around the new ones."""
+        """Return the code of the new calls with the calls around them, up to batch()."""
         last = next((at for at, call in enumerate(self.calls) if call.kind == "batch"), len(self.calls) - 1)
         end = max(last, self.new[-1] + 1) + 1
         texts = [call.text for call in self.calls]

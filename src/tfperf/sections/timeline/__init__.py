@@ -1,4 +1,4 @@
-"""Timeline: what happened when in a step, drawn."""
+"""Timeline: the events of single steps on a time axis."""
 
 from tfperf.analysis.registry import SectionSpec
 from tfperf.trace.known_stats import DEVICE_OPS, TFDATA

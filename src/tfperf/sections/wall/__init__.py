@@ -1,4 +1,4 @@
-"""Wall time: the time of the whole capture, in steps and outside of them."""
+"""Wall time: the time of the whole capture, inside and outside of steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""XLA: which instructions of the programs that XLA compiled take the time, and what each program takes."""
+"""XLA: time and memory of compiled programs, and time of their HLO ops."""
 
 from __future__ import annotations
 

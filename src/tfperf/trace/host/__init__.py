@@ -1,1 +1,1 @@
-"""Host threads: what each did when, and its ops, Python frames and tasks."""
+"""Host threads: their activity over time, ops, Python frames and tasks."""

@@ -69,7 +69,7 @@ def _of_cluster(trace: HostTrace, named: Task) -> Task:
 
 
 def _named_task(trace: HostTrace) -> Task | None:
-    """Return the task that most calls and sends state as their own; None without one, or if one process has several."""
+    """Return the task that most calls and sends name; None if none do, or if the process runs several tasks."""
     known = _tasks(trace).most_common(2)
     if not known or (len(known) > 1 and known[1][1] >= _ITS_OWN * known[0][1]):
         return None

@@ -1,1 +1,1 @@
-"""Steps: where they begin and end, and how their time is divided."""
+"""Steps: detection, and attribution of their time to categories."""

@@ -346,7 +346,7 @@ def _breakdown(steps: Steps, times: ActivityTimes, attribution: Attribution, *, 
 
 
 def _time_in_groups(times: ActivityTimes, activities: tuple[Activity, ...]) -> Int64s:
-    """Return how long the activities hold in each group, including time outside its step window."""
+    """Return the time of the activities per group, including time outside its step window."""
     order = np.argsort(times.start)
     start, end = np.empty_like(times.start), np.empty_like(times.end)
     origins = times.origin[order]
