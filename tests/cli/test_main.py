@@ -8,17 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import event, host, logdir_of, space
+from builders import host, logdir_of, marks, space
 from click.testing import Result
 
-import tfperf
-
 Run = Callable[..., Result]
-
-
-def test_version(run_tfperf: Run) -> None:
-    result = run_tfperf("--version")
-    assert (result.exit_code, result.stdout) == (0, f"tfperf, version {tfperf.__version__}\n")
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("analyze", "-h"), ("export-csv", "--help")])
@@ -26,11 +19,6 @@ def test_help_shows_an_example(arguments: tuple[str, ...], run_tfperf: Run) -> N
     result = run_tfperf(*arguments)
     assert result.exit_code == 0
     assert "Example:" in result.stdout
-
-
-def test_unknown_command_is_wrong_usage(run_tfperf: Run) -> None:
-    result = run_tfperf("analyse", "logs")
-    assert (result.exit_code, result.stdout) == (2, "")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +71,7 @@ cli.run()
     assert ("ZeroDivisionError" in done.stderr) == (code == "1 / 0")
 
 
+JOB = space(host(*marks(5)))
 LOGS_COMMANDS = (("analyze",), ("analyze", "--list"), ("export-csv", "-o", "tables"), ("timeline", "-o", "t.json"))
 
 
@@ -93,13 +82,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def job() -> bytes:
-    return space(host(*(event("train", 1000 * n, 1000, step_num=n) for n in range(5))))
-
-
 @pytest.mark.parametrize("command", LOGS_COMMANDS, ids=" ".join)
 def test_without_a_path_logs_is_read_and_named(command: tuple[str, ...], folder: Path, run_tfperf: Run) -> None:
-    logdir_of(folder / "logs", vm=job())
+    logdir_of(folder / "logs", vm=JOB)
     result = run_tfperf(*command)
     assert result.exit_code == 0, result.stderr
     assert result.stderr.splitlines()[0] == "no PATH given: reading ./logs"
@@ -113,7 +98,7 @@ def test_without_logs_the_path_is_asked_for(command: tuple[str, ...], folder: Pa
 
 
 def test_a_gate_judges_no_stray_profile(folder: Path, run_tfperf: Run) -> None:
-    logdir_of(folder / "logs", vm=job())
+    logdir_of(folder / "logs", vm=JOB)
     result = run_tfperf("check", "--max-step-time", "1h")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "Missing argument 'PATH'" in result.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import gzip
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -261,9 +260,3 @@ def test_control_characters_of_names_reach_no_terminal(files: Path, run_tfperf: 
         shown = run_tfperf("tfprof", "scope", "--graph", "odd.pb", "--format", name, "--select", "op_types").stdout
         assert "\x1b" not in shown
         assert not any(line.lstrip(" |`-\\").startswith("::error") for line in shown.splitlines())
-
-
-def test_all_tables_can_be_read_as_csv(files: Path, run_tfperf: Run) -> None:
-    shown = run_tfperf("tfprof", "graph", *MODEL, "--format", "csv").stdout
-    rows = list(csv.reader(io.StringIO("\n".join(line for line in shown.splitlines() if not line.startswith("#")))))
-    assert rows[0][:3] == ["name", "node", "depth"]

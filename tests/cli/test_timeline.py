@@ -15,7 +15,6 @@ from capture.conftest import read_until
 from click.testing import CliRunner, Result
 from export.timeline.perfetto_reader import read_perfetto
 
-from tfperf.base.errors import TfperfError
 from tfperf.cli import main
 from tfperf.cli.timeline import command
 
@@ -50,16 +49,6 @@ def test_omitted_events_are_counted(logdir: Path, tmp_path: Path) -> None:
     entries = json.loads(output.read_bytes())["traceEvents"]
     names = [entry["name"] for entry in entries if entry["ph"] == "X"]
     assert names == ["train 0", "train 1", "train", "train"]
-
-
-def test_an_existing_file_is_kept(logdir: Path, tmp_path: Path) -> None:
-    output = tmp_path / "o.json"
-    output.write_text("mine")
-    result = run(logdir, "-o", output)
-    assert isinstance(result.exception, TfperfError)
-    assert "pass --force" in str(result.exception)
-    assert output.read_text() == "mine"
-    assert run(logdir, "-o", output, "--force").exit_code == 0
 
 
 def test_ctrl_c_while_the_viewer_is_waited_for_is_exit_code_130(logdir: Path) -> None:

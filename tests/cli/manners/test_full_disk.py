@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -28,19 +29,7 @@ COMMANDS = [
     ("flamegraph", LOGS, "-o", "-", "--format", "folded"),
     ("query", "--schema"),
     ("query", LOGS, "select 1"),
-    (
-        "top",
-        "--worker",
-        "127.0.0.1:1",
-        "--samples",
-        "1",
-        "--interval",
-        "100ms",
-        "--duration",
-        "10ms",
-        "--format",
-        "jsonl",
-    ),
+    shlex.split("top --worker 127.0.0.1:1 --samples 1 --interval 100ms --duration 10ms --format jsonl"),
 ]
 LONG = ("analyze", LOGS, "--format", "json")
 linux_only = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")

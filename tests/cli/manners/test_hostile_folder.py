@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from builders import event, host, logdir_of, space
+from builders import host, logdir_of, marks, space
 from capture.conftest import free_port
 from live.fake_jobs import fake_job, gives, steps_trace
 
@@ -48,7 +48,7 @@ def output(folder: Path, *arguments: object) -> str:
 
 @pytest.fixture
 def logdir(tmp_path: Path) -> Path:
-    steps = space(host(*(event("train", 100 * number, 100, step_num=number) for number in range(4))))
+    steps = space(host(*marks(4)))
     return logdir_of(tmp_path, a=steps, b=steps)
 
 
