@@ -13,7 +13,7 @@ from builders import event, host, line, logdir_of, plane, ref, space
 from hlo_builders import F32, computation, instruction, program, shape
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from places import ROOT, SAMPLES
+from places import SAMPLES, TRACES
 from protobytes import field, message
 from synthetic_tpu import offload_tpu
 from tpu_twin import HOSTNAME, tpu_twin
@@ -22,13 +22,12 @@ import tfperf
 from tfperf.base.errors import OutputError, TraceFormatError, TraceNotFoundError
 from tfperf.export.anonymize import anonymize, known_words, parts_of
 from tfperf.formats.wire.schema import message_class
-from tfperf.report.render import RenderOptions, render
+from tfperf.report.render import render
 from tfperf.trace.host.python_frames import is_file_of_package
 
-SHARED = ROOT.parent / "shared" / "traces"
 RUNS = [path for path in sorted(SAMPLES.glob("*/")) if list(path.rglob("*.xplane.pb"))]
 SHARED_RUNS = [
-    SHARED / name
+    TRACES / name
     for name in (
         "keras_rtx5000/gpu_bs512-20210202-131913",
         "keras_t4/2022_11_04_21_26_12",
@@ -43,46 +42,39 @@ SHARED_RUNS = [
         "xla_reference/tpu_synthetic/tpu.xplane.pb",
         "tpu_v6e/offload",
     )
-    if (SHARED / name).exists()
+    if (TRACES / name).exists()
 ]
 _SORTED_BY_NAME = ("rank", "cumulative_self_percent", "cumulative_percent", "cumulative_total_percent")
 """Rows of equal values are in the order of their names, and those are others."""
 
 
-def report_of(path: Path) -> Any:
-    text = render(tfperf.load(path).report(), "json", RenderOptions())
-    return json.loads(text)
-
-
 def values(document: Any) -> Any:
     """A report without its texts, and rows in an order that does not depend on names."""
     if isinstance(document, dict):
-        kept = {key: values(value) for key, value in document.items() if key not in _SORTED_BY_NAME}
-        return {key: value for key, value in kept.items() if key != "size_bytes"}
+        return {key: values(value) for key, value in document.items() if key not in (*_SORTED_BY_NAME, "size_bytes")}
     if isinstance(document, list):
         return sorted(map(values, document), key=lambda item: json.dumps(item, sort_keys=True))
     return "text" if isinstance(document, str) else document
 
 
-def causes(report: Any) -> list[tuple[str, str]]:
-    return [(cause["code"], cause["confidence"]) for cause in report["diagnosis"]["causes"]]
+def check_same(path: Path, target: Path) -> None:
+    anonymize(path, target)
+    original, copy = (json.loads(render(tfperf.load(each).report(), "json")) for each in (path, target))
+    found, expected = (
+        [(cause["code"], cause["confidence"]) for cause in report["diagnosis"]["causes"]] for report in (copy, original)
+    )
+    assert found == expected
+    assert values(copy) == values(original)
 
 
 @pytest.mark.parametrize("path", [*RUNS, *SHARED_RUNS], ids=lambda path: path.name)
 def test_the_analysis_finds_the_same(path: Path, tmp_path: Path) -> None:
-    anonymize(path, tmp_path / "copy")
-    original, copy = report_of(path), report_of(tmp_path / "copy")
-    assert causes(copy) == causes(original)
-    assert values(copy) == values(original)
+    check_same(path, tmp_path / "copy")
 
 
 @pytest.mark.parametrize("made", [offload_tpu, tpu_twin], ids=["offload", "twin"])
 def test_of_a_made_tpu_profile_the_analysis_finds_the_same(made: Callable[[], bytes], tmp_path: Path) -> None:
-    path = logdir_of(tmp_path, a=made())
-    anonymize(path, tmp_path / "copy")
-    original, copy = report_of(path), report_of(tmp_path / "copy")
-    assert causes(copy) == causes(original)
-    assert values(copy) == values(original)
+    check_same(logdir_of(tmp_path, a=made()), tmp_path / "copy")
     data = next((tmp_path / "copy").rglob("*.xplane.pb")).read_bytes()
     assert HOSTNAME.encode() not in data
     assert b"0a1b2c3d" not in data

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Event, Plane, event, host, line, plane, results_of, trace_of
+from builders import Event, event, gpu, host, marks, results_of, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from places import ROOT, SAMPLES
-from synthetic_gpu import synthetic_gpu
+from places import ROOT, SAMPLES, TRACES
 
 import tfperf
 from tfperf.analysis.registry import OtherSection, Results
@@ -19,21 +18,15 @@ from tfperf.base.errors import TfperfError
 from tfperf.export.flamegraph import Question
 from tfperf.export.flamegraph.document import Side, answer
 from tfperf.report.flame_tree import Stack
-from tfperf.trace.read import read_host
 
-SHARED = ROOT.parent / "shared" / "traces"
-US = 1_000_000
 SECTIONS = ("ops", "op_sums", "python", "python_stacks", "xla", "roofline")
-RUNS = sorted({path.parent for folder in (SAMPLES, SHARED) for path in folder.rglob("*.xplane.pb")})
+RUNS = sorted({path.parent for folder in (SAMPLES, TRACES) for path in folder.rglob("*.xplane.pb")})
 RUNS = [run for run in RUNS if "corrupt" not in str(run)]
 
 
 def job(folder: Path, *events: Event, device: tuple[Event, ...] = ()) -> Results:
     """Two steps of 100 us, and what else runs on their thread and on a device."""
-    marks = [event("train", 100 * number, 100, step_num=number, _r=1) for number in range(2)]
-    planes: list[Plane] = [host(*marks, *events)]
-    if device:
-        planes.append(plane("/device:GPU:0", line("Stream #1", *device)))
+    planes = [host(*marks(2), *events), *([gpu(*device)] if device else [])]
     return results_of(trace_of(folder, *planes, links=True), sections=SECTIONS)
 
 
@@ -108,11 +101,9 @@ def test_layers_and_replicas_that_repeat_each_other_are_one(tmp_path: Path) -> N
 
 def test_both_places_are_drawn_the_device_first(tmp_path: Path) -> None:
     results = job(tmp_path, event("m/a:Op", 10, 5), device=(event("gemm", 20, 30, tf_op="m/a:Op"),))
-    assert [side.title for side in answer(results, Question(), per_step=False)] == [
-        "Device op time by name scope",
-        "Host op time by name scope",
-    ]
-    assert [side.place for side in answer(results, Question(on="device"), per_step=False)] == ["device"]
+    for on, places in ((None, ["device", "host"]), ("device", ["device"])):
+        question = Question() if on is None else Question(on="device")
+        assert [side.place for side in answer(results, question, per_step=False)] == places
 
 
 def test_kernels_count_where_runs_are_unknown_and_that_is_said(tmp_path: Path) -> None:
@@ -145,13 +136,10 @@ def test_flops_and_bytes_are_those_of_the_roofline_and_gaps_are_said(tmp_path: P
     kernels = (event("gemm", 20, 10, correlation_id=1, **shapes), event("other", 40, 30, tf_op="m/Odd:Odd"))
     calls = (event("m/MatMul:MatMul", 5, 5), event("cuLaunchKernel", 6, 2, correlation_id=1))
     results = job(tmp_path, *calls, device=kernels)
-    roofline = results["roofline"].ops
-    if not roofline:
-        pytest.fail("the roofline knows no op of this trace, so this test shows nothing")
     side = one(results, value="flops")
     assert stacks(side) == {("m", "MatMul"): 2_000_000}
     assert side.gaps == ("The flops cover ops with 25.0% of device time; they are unknown for the other ops.",)
-    assert stacks(one(results, value="bytes")) == {("m", "MatMul"): roofline[0].work.bytes}
+    assert stacks(one(results, value="bytes")) == {("m", "MatMul"): results["roofline"].ops[0].work.bytes}
     assert stacks(one(results, value="flops", per_step=True)) == {("m", "MatMul"): 1_000_000}
 
 
@@ -170,15 +158,3 @@ def test_without_steps_there_is_no_average(tmp_path: Path) -> None:
     results = results_of(trace_of(tmp_path, host(event("m/a:Op", 10, 5))), sections=SECTIONS)
     with pytest.raises(TfperfError, match="no averaged steps: try --per capture"):
         one(results, per_step=True)
-
-
-def test_time_of_a_step_on_devices_is_that_of_the_synthetic_job(tmp_path: Path) -> None:
-    """Both devices compute 3,080 us in a usual step and copy; all six steps count but for what flags say."""
-    path = tmp_path / "gpu.xplane.pb"
-    path.write_bytes(synthetic_gpu())
-    results = results_of(read_host(path), sections=SECTIONS)
-    check_totals(results)
-    device = one(results, on="device", per_step=True)
-    steps = results["op_sums"].step_count
-    assert 0 < steps <= 6
-    assert sum(device.stacks.values()) <= 6 * int(results["ops"].device.self_ps.sum()) / steps

@@ -8,7 +8,7 @@ from typing import get_args
 from xml.etree import ElementTree
 
 import pytest
-from builders import event, host, line, plane, results_of, trace_of
+from builders import event, gpu, host, marks, results_of, trace_of
 from report.render.flame.speedscope_schema import check
 
 from tfperf.analysis.registry import Results, is_ours
@@ -19,12 +19,11 @@ from tfperf.export.flamegraph.document import SUFFIXES, FlameFormat, flame_graph
 def job(folder: Path, dense: float, *names: str, steps: int = 2, device: bool = False) -> Results:
     """Steps of 100 us, in each of which `m/dense/MatMul` and other ops of 10 us run; a kernel on a device."""
     folder.mkdir(parents=True)
-    events = [event("train", 100 * number, 100, step_num=number, _r=1) for number in range(steps)]
+    events = marks(steps)
     for number in range(max(steps, 1)):
         events.append(event("m/dense/MatMul:MatMul", 100 * number + 1, dense))
         events += (event(name, 100 * number + 50 + 10 * place, 10) for place, name in enumerate(names))
-    kernels = line("Stream #1", event("gemm", 30, 10, tf_op="m/dense/MatMul:MatMul"))
-    planes = [host(*events), *([plane("/device:GPU:0", kernels)] if device else [])]
+    planes = [host(*events), *([gpu(event("gemm", 30, 10, tf_op="m/dense/MatMul:MatMul"))] if device else [])]
     return results_of(trace_of(folder, *planes, links=True), sections=["op_sums"])
 
 
@@ -79,12 +78,10 @@ def test_what_is_gone_is_said(tmp_path: Path) -> None:
 
 
 def test_places_that_only_one_run_has_are_said(tmp_path: Path) -> None:
-    with_device = job(tmp_path / "a", 20, device=True)
-    without = job(tmp_path / "b", 20)
+    with_device, without = job(tmp_path / "a", 20, device=True), job(tmp_path / "b", 20)
     assert flame_graphs(with_device, Question(), without).gaps == ("The other run has no device ops.",)
-    assert flame_graphs(without, Question(), with_device).gaps == (
-        "Not drawn: device ops, which only the other run has.",
-    )
+    (gap,) = flame_graphs(without, Question(), with_device).gaps
+    assert gap == "Not drawn: device ops, which only the other run has."
 
 
 def test_equal_runs_differ_in_nothing(tmp_path: Path) -> None:
@@ -96,10 +93,7 @@ def test_equal_runs_differ_in_nothing(tmp_path: Path) -> None:
 
 def test_sums_over_devices_are_told_with_the_mean_of_one(tmp_path: Path) -> None:
     """Two devices run a kernel, for 10 and for 20 us."""
-    planes = [
-        plane(f"/device:GPU:{number}", line("Stream #1", event("gemm", 30, 10 * (number + 1), tf_op="m/A:A")))
-        for number in range(2)
-    ]
+    planes = [gpu(event("gemm", 30, 10 * (number + 1), tf_op="m/A:A"), number=number) for number in range(2)]
     results = results_of(trace_of(tmp_path, host(event("train", 0, 100, step_num=1)), *planes), sections=["op_sums"])
     graphs = flame_graphs(results, Question(on="device"))
     assert [*told(graphs)] == ["device 0.030 ms on 2 devices (0.015 ms per device) in 3 boxes"]

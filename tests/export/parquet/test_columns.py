@@ -10,7 +10,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from builders import event, host, logdir_of, space
+from builders import event, host, logdir_of, marks, space
 from places import ROOT, SAMPLES
 
 from tfperf.analysis.load import load
@@ -23,7 +23,6 @@ from tfperf.trace.read import read_host
 PAGE = ROOT / "docs" / "parquet.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 QUERIES = re.findall(r"^```sql\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
-PROGRAMS = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
 _TABLES = re.compile(r"(?<=<!-- parquet tables -->\n).*(?=<!-- end parquet tables -->)", re.DOTALL)
 
 
@@ -47,17 +46,13 @@ def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_there_are_five_questions() -> None:
-    assert len(QUERIES) + len(PROGRAMS) == 5, "those in Python are run by tests/test_docs.py"
-
-
 @pytest.mark.parametrize("query", QUERIES)
 def test_queries_have_answers(query: str, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workplace)
     assert duckdb.execute(query).fetchall()
 
 
-STEPS = space(host(*(event("train", 100 * n, 100, step_num=n) for n in range(3)), event("instant", 5, 0)))
+STEPS = space(host(*marks(3), event("instant", 5, 0)))
 STATS = frozenset(("step_num",))
 
 
@@ -134,19 +129,6 @@ def test_an_error_of_the_thread_comes_where_the_events_are_asked_for(
         load(logdir, sections=["steps"], beside=begin)
         with pytest.raises(MemoryError):
             ahead.of(host_file(logdir))
-
-
-def test_all_stats_are_read_in_a_thread(tmp_path: Path) -> None:
-    threads, logdir = [], logdir_of(tmp_path, a=STEPS)
-
-    def read(file: HostFile, **more: Any) -> NestedTrace:
-        threads.append(threading.current_thread().name)
-        return with_nesting(read_host(file.path, file.host, everything=True, **more))
-
-    with reading_ahead(read, None) as (ahead, begin):
-        load(logdir, sections=["steps"], beside=begin)
-        assert len(ahead.of(host_file(logdir)).trace.name) == 4
-    assert [name.startswith("tfperf-read-ahead") for name in threads] == [True]
 
 
 def test_the_thread_ends_when_nobody_waits(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from builders import event, host, line, logdir_of, plane, space
+from builders import event, gpu, host, logdir_of, marks, space
 from sections.hosts.jobs import host_of_job
 
 import tfperf
@@ -20,7 +20,7 @@ from tfperf.export.parquet import write_parquet
 from tfperf.export.query.sources import MARKER, Dataset
 
 pytestmark = pytest.mark.usefixtures("asked_here")
-STEPS = space(host(*(event("train", 100 * n, 100, step_num=n) for n in range(3))))
+STEPS = space(host(*marks(3)))
 
 
 def files_of(folder: Path) -> list[str]:
@@ -165,8 +165,7 @@ def test_odd_names_come_back(tmp_path: Path) -> None:
 
 
 def test_row_groups_hold_one_plane(tmp_path: Path) -> None:
-    gpu = plane("/device:GPU:0", line("Stream #1", event("gemm", 5, 1)))
-    data = space(host(event("train", 0, 10, step_num=0)), gpu)
+    data = space(host(*marks(1)), gpu(event("gemm", 5, 1)))
     write_parquet(run_of(tmp_path, "r1", a=data), tmp_path / "dataset")
     file = pq.ParquetFile(next((tmp_path / "dataset").glob("*/*/events/*.parquet")))
     groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]

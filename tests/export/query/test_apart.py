@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from builders import event, host, logdir_of, space
+from builders import host, logdir_of, marks, space
 
 import tfperf
 from tfperf.base.errors import TfperfError
@@ -28,7 +28,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="/proc tells how
 
 @pytest.fixture
 def logdir(tmp_path: Path) -> Path:
-    return logdir_of(tmp_path, a=space(host(*(event("train", 10 * n, 10, step_num=n) for n in range(3)))))
+    return logdir_of(tmp_path, a=space(host(*marks(3))))
 
 
 def test_the_answer_and_what_was_asked(logdir: Path) -> None:
@@ -72,12 +72,6 @@ def test_ctrl_c_ends_a_query(sql: str, logdir: Path) -> None:
     finally:
         timer.join()
         signal.signal(signal.SIGINT, before)
-
-
-def test_without_duckdb(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "duckdb", None)
-    with pytest.raises(TfperfError, match=r"pip install 'tfperf\[sql\]'"):
-        ask(logdir, "select 1")
 
 
 def children(process: int) -> list[int]:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from builders import event, host, logdir_of, space
+from builders import host, logdir_of, marks, space
 
 import tfperf
 from tfperf.base.errors import TfperfError, TraceFormatError
@@ -15,7 +15,7 @@ from tfperf.export.query.engine import QueryError
 from tfperf.export.query.sources import Dataset, is_dataset, partition
 
 pytestmark = pytest.mark.usefixtures("asked_here")
-STEPS = space(host(*(event("train", 100 * n, 100, step_num=n) for n in range(3))))
+STEPS = space(host(*marks(3)))
 
 
 @pytest.fixture(scope="module")
@@ -43,24 +43,10 @@ def test_its_tables_are_those_of_its_folders(dataset: Path) -> None:
     units = {column.name: column.unit for column in declared["events"].columns}
     assert (units["self_ps"], units["duration_ms"]) == ("ps", "ms")
     types = {column.name: column.type for column in declared["events"].columns}
-    assert (types["name"], types["start_ps"], types["depth"], types["run"]) == (
-        "VARCHAR",
-        "BIGINT",
-        "INTEGER",
-        "VARCHAR",
-    )
+    assert [types[name] for name in ("name", "start_ps", "depth")] == ["VARCHAR", "BIGINT", "INTEGER"]
 
 
-@pytest.mark.parametrize(
-    "query",
-    [
-        "select * from read_csv('/etc/passwd')",
-        "select * from 'events/*.parquet'",
-        "copy events to 'x.csv'",
-        "create table x as select 1",
-        "select 1; select 2",
-    ],
-)
+@pytest.mark.parametrize("query", ["select * from 'events/*.parquet'", "copy events to 'x.csv'", "select 1; select 2"])
 def test_a_query_reaches_nothing_else(dataset: Path, query: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(dataset)
     with pytest.raises(QueryError):

@@ -10,12 +10,12 @@ from typing import Any
 
 import duckdb
 import pytest
-from builders import event, host, logdir_of, space, u64
+from builders import event, host, logdir_of, marks, space, u64
 from export.query.asking import ask
 from packaging.version import Version
 
 import tfperf
-from tfperf.base.errors import TfperfError, TraceFormatError, TraceNotFoundError
+from tfperf.base.errors import TfperfError, TraceFormatError
 from tfperf.export.query.apart import sql
 from tfperf.export.query.engine import Answer, QueryError, QueryLimits
 from tfperf.export.query.sources import Source, source_of
@@ -32,8 +32,7 @@ def profile_of(path: Path | tfperf.Analysis) -> Source:
 
 @pytest.fixture
 def source(tmp_path: Path) -> Source:
-    steps = [event("train", 10 * n, 10, step_num=n) for n in range(3)]
-    return profile_of(logdir_of(tmp_path, a=space(host(*steps, event("op", 1, 2, id=7)))))
+    return profile_of(logdir_of(tmp_path, a=space(host(*marks(3, 10), event("op", 1, 2, id=7)))))
 
 
 def rows(answer: Answer) -> list[tuple[Any, ...]]:
@@ -89,11 +88,6 @@ def test_ops_of_both_sides_are_one_table(tmp_path: Path) -> None:
     ]
 
 
-def test_an_answer_without_rows_has_columns(source: Source) -> None:
-    answer = ask(source, "select name, event from events where false")
-    assert (answer.names, len(answer)) == (("name", "event"), 0)
-
-
 def test_names_that_occur_twice_are_numbered(source: Source) -> None:
     answer = ask(source, "select 1 as n, 2 as n, 3 as n_2, 4 as n")
     assert answer.names == ("n", "n_2", "n_2_2", "n_3")
@@ -123,11 +117,6 @@ def test_only_what_is_asked_for_is_read(tmp_path: Path, query: str) -> None:
 def test_mistakes_are_reported_before_anything_is_read(source: Source, query: str) -> None:
     with pytest.raises(QueryError, match="--schema"):
         ask(Unreadable(source.run, source.analyze), query)
-
-
-def test_the_path_is_checked(tmp_path: Path) -> None:
-    with pytest.raises(TraceNotFoundError, match="does not exist"):
-        source_of(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize(
@@ -177,32 +166,19 @@ def secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 REFUSED = (
     "copy (select 1) to 'out.csv'",
-    "copy events to 'out.parquet'",
     "copy events from 'secret.csv'",
     "export database 'out'",
-    "import database 'out'",
     "attach 'out.db'",
     "attach ':memory:' as other",
     "install httpfs",
-    "load httpfs",
     "pragma database_list",
-    "set threads = 1",
     "set enable_external_access = true",
-    "reset all",
-    "create table t as select 1",
     "create temp table t as select 1",
-    "create view v as select 1",
-    "create macro m() as 1",
     "create secret s (type s3)",
     "insert into events values (1)",
-    "delete from events",
-    "update events set name = 'x'",
-    "drop table events",
     "alter table events rename to e",
     "call pragma_version()",
     "checkpoint",
-    "vacuum",
-    "begin",
     "prepare p as select 1",
     "explain analyze copy (select 1) to 'out.csv'",
     "select 1; select 2",
@@ -216,11 +192,9 @@ REFUSED = (
     "select * from ':memory:'",
     "select * from read_blob('*')",
     "select * from read_json('secret.csv')",
-    "select * from read_parquet('/etc/passwd')",
     "select * from parquet_metadata('/etc/passwd')",
     "select * from glob('*')",
     "select * from sniff_csv('secret.csv')",
-    "select * from 'http://127.0.0.1:9/x.csv'",
     "select * from read_csv('https://127.0.0.1:9/x.csv')",
     "select getenv('HOME')",
     "from enable_logging(storage_path='out')",
@@ -228,7 +202,6 @@ REFUSED = (
     "select * from captured",
     "select * from sys.modules",
     "",
-    ";",
     "-- nothing",
     "select $1",
     "select 'a\0b",
@@ -371,8 +344,7 @@ def test_an_analysis_is_used_as_it_is(logdir: Path) -> None:
 
 
 def test_sections_that_an_analysis_lacks_are_analyzed(tmp_path: Path) -> None:
-    steps = [event("train", 1000 * number, 1000, step_num=number) for number in range(3)]
-    analysis = tfperf.load(logdir_of(tmp_path, a=space(host(*steps))), sections=["steps"])
+    analysis = tfperf.load(logdir_of(tmp_path, a=space(host(*marks(3)))), sections=["steps"])
     assert "environment" not in analysis.sections
     assert sql(analysis, "select count(*) as n from environment")["n"].tolist() == [1]
 

@@ -31,19 +31,9 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     evaluation = [event("eval", 1000 * number, 1000, step_num=number) for number in (50, 51, 52)]
     fetches = [event("IteratorGetNextOp::DoCompute", 1000 * number, 200) for number in STEPS]
     calls = [iterator_call("Root", 1000 * number, 200, number + 1) for number in STEPS]
-    allocation = event(
-        "MemoryAllocation",
-        500,
-        0,
-        allocator_name="GPU_0_bfc",
-        bytes_allocated=4096,
-        bytes_available=1 << 20,
-        peak_bytes_in_use=4096,
-        requested_bytes=4096,
-        allocation_bytes=4096,
-        addr=64,
-        tf_op="dense/MatMul",
-    )
+    sizes = dict.fromkeys(("bytes_allocated", "peak_bytes_in_use", "requested_bytes", "allocation_bytes"), 4096)
+    facts = {"allocator_name": "GPU_0_bfc", "bytes_available": 1 << 20, "addr": 64, "tf_op": "dense/MatMul", **sizes}
+    allocation = event("MemoryAllocation", 500, 0, **facts)
     layers = [event(f"layer_{number}/MatMul:MatMul", 1000 * number + 400, 50) for number in range(2)]
     kernels = [
         event("gemm", 1000 * number + 500, 300, correlation_id=number, tf_op=f"layer_{number}/MatMul:MatMul")
@@ -76,8 +66,7 @@ def analyses(logdir: Path, of_xla: list[Path], tmp_path_factory: pytest.TempPath
 
     The last one is of two hosts that exchange data.
     """
-    samples = SAMPLES
-    runs = [tfperf.load(path.parent) for path in sorted(samples.glob("*/plugins"))]
+    runs = [tfperf.load(path.parent) for path in sorted(SAMPLES.glob("*/plugins"))]
     exchanging = job(tmp_path_factory.mktemp("hosts"), sections=(), a=[0] * 4, b=[20_000] * 4)
     return [*runs, tfperf.load(logdir), tfperf.load(logdir, hosts=["a"]), *map(tfperf.load, of_xla), exchanging]
 

@@ -70,13 +70,6 @@ def test_busy_threads_count_time_once(tmp_path: Path) -> None:
     assert list(zip(*answer.columns, strict=True)) == [("busy", 50.0), ("lazy", 25.0)]
 
 
-def test_a_table_says_how_it_is_made() -> None:
-    table = SqlTable(
-        "t", "things", (SqlColumn("n", "BIGINT", "count", "how many"), SqlColumn("name", "VARCHAR", "", ""))
-    )
-    assert table.ddl() == 'CREATE TABLE "t" ("n" BIGINT, "name" VARCHAR)'
-
-
 def test_every_table_has_one_name_and_its_aliases() -> None:
     names = [table.name for table in RECORDED]
     names += [name for table in all_tables() for name in (table.name, *table.aliases)]

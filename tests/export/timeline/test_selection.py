@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sections.hosts.jobs import host_of_job
 
 from tfperf.base.errors import OutputError, TfperfError
-from tfperf.export.timeline.export import ExportResult, clock_shifts, export, shifted, write_timeline
+from tfperf.export.timeline.export import clock_shifts, export, shifted
 from tfperf.export.timeline.tracks import Selection, SelectionCheck, lanes
 from tfperf.trace.logdir import HostFile, find_runs
 from tfperf.trace.steps.find_steps import find_steps
@@ -116,11 +116,6 @@ def test_a_file_is_replaced_only_with_force(tmp_path: Path) -> None:
     assert export([file], output, force=True).size_bytes == output.stat().st_size
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="does not exist; create it first"):
-        export([host_file(tmp_path, host(event("a", 0, 1)))], tmp_path / "no" / "o.json")
-
-
 def test_counters_keep_to_the_steps(tmp_path: Path) -> None:
     notes = [event("MemoryAllocation", at, 0, allocator_name="cpu", bytes_allocated=at) for at in (5, 15, 25)]
     read = shown(tmp_path, host(*STEPS, *notes), selection=Selection(steps=(1, 1)))
@@ -216,9 +211,3 @@ def test_all_times_move(tmp_path: Path) -> None:
     assert (moved.end_ps - trace.end_ps).tolist() == [1_000_000]
     assert (moved.memory.start_ps - trace.memory.start_ps).tolist() == [1_000_000]
     assert shifted(trace, 0) is trace
-
-
-def test_the_timeline_says_how_clocks_were_brought_together(tmp_path: Path) -> None:
-    logdir = logdir_of(tmp_path, a=host_of_job([0] * 4, LATE), b=host_of_job(LATE, LATE, clock_us=138_000))
-    result: ExportResult = write_timeline(logdir, tmp_path / "t.json")
-    assert any(sentence.endswith("b by -138 ms") for sentence in result.sentences())
