@@ -10,18 +10,16 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
 from xml.etree import ElementTree
 
 import pytest
-from builders import event, gpu, host, logdir_of, marks, space
+from builders import host, logdir_of, marks, space
 from cli.example_package import run_with_package
 from click.testing import Result
+from hostile.soundness import lost_tfdata
 from places import SAMPLES
 
-from tfperf.formats.wire import schema
 from tfperf.judge.limits import NAMED
-from tfperf.trace.event_names import is_fetch, is_iterator
 
 Run = Callable[..., Result]
 HOLDS = ("--max-input-bound", "10%")
@@ -58,19 +56,6 @@ def test_exit_code_3_where_a_limit_is_breached_for_a_reason_that_is_named(run_tf
     assert max(map(len, result.stdout.splitlines())) <= 80
 
 
-def test_exit_code_1_without_steps(run_tfperf: Run, tmp_path: Path) -> None:
-    result = run_tfperf("check", logdir_of(tmp_path, a=space(host(event("x", 0, 5)))), *HOLDS)
-    assert result.exit_code == 1
-    assert "COULD NOT BE CHECKED: max-input-bound 10%. 0 of 1 limits passed." in result.stdout
-
-
-def test_exit_code_1_with_too_few_steps(run_tfperf: Run, two_hosts: Path) -> None:
-    arguments = ("check", two_hosts, "--max-step-time", "1s", "--min-steps")
-    assert run_tfperf(*arguments, "5").exit_code == 0
-    assert run_tfperf(*arguments, "50").exit_code == 1
-    assert run_tfperf(*arguments[:-1], "--skip-first", "8").exit_code == 1
-
-
 @pytest.mark.filterwarnings("always::tfperf.TfperfWarning")
 def test_exit_code_1_where_the_newest_run_holds_no_profile(run_tfperf: Run, samples: Path, tmp_path: Path) -> None:
     logdir = tmp_path / "logs"
@@ -92,34 +77,16 @@ def test_exit_code_1_where_the_newest_run_holds_no_profile(run_tfperf: Run, samp
     assert (done.exit_code, newer.name in done.stdout, done.stderr) == (0, True, "")
 
 
-def without_half_of_tf_data(data: bytes) -> bytes:
-    """Remove every other call of tf.data from a profile, at random."""
-    random, message = Random(3), schema.message_class("XSpace")()
-    message.ParseFromString(data)
-    (plane,) = (plane for plane in message.planes if plane.name == b"/host:CPU")
-    names = {entry.key: entry.value.name.decode() for entry in plane.event_metadata}
-    is_input = {key: is_iterator(name) or is_fetch(name) for key, name in names.items()}
-    for thread in plane.lines:
-        kept = [each for each in thread.events if not is_input[each.metadata_id] or random.random() < 0.5]
-        del thread.events[:]
-        thread.events.extend(kept)
-    changed: bytes = message.SerializeToString()
-    return changed
-
-
 def test_a_profile_without_half_of_its_input_passes_no_limit_on_input(run_tfperf: Run, tmp_path: Path) -> None:
     (sample,) = (SAMPLES / "input_bound").rglob("*.xplane.pb")
-    logdir = logdir_of(tmp_path, sample=without_half_of_tf_data(sample.read_bytes()))
-    limits = ("--max-input-bound", "50%", "--max-retraces", "9")
-    done = run_tfperf("check", logdir, *limits)
-    assert done.exit_code == 1
+    logdir = logdir_of(tmp_path, sample=dict(lost_tfdata(sample.read_bytes()))["without every other event"])
+    done = run_tfperf("check", logdir, "--max-input-bound", "50%")
     said = " ".join(done.stdout.split())
-    assert "COULD NOT BE CHECKED: max-input-bound 50%. 1 of 2 limits passed." in said
+    assert (done.exit_code, "0 of 1 limits passed" in said) == (1, True)
     assert "the profile may be incomplete or wrong" in said
     assert "or check it anyway with --allow-doubt." in said
-    done = run_tfperf("check", logdir, *limits, "--allow-doubt")
-    assert done.exit_code == 0
-    assert "All 2 limits passed. Checked despite doubt: max-input-bound 50%." in " ".join(done.stdout.split())
+    done = run_tfperf("check", logdir, "--max-input-bound", "50%", "--allow-doubt")
+    assert (done.exit_code, "Checked despite doubt: max-input-bound 50%." in done.stdout) == (0, True)
     config = tmp_path / "tfperf.toml"
     config.write_text('[check]\nmax-input-bound = "50%"\nallow-doubt = true\n', encoding="utf-8")
     document = json.loads(run_tfperf("check", logdir, "--config", config, "--format", "json").stdout)
@@ -129,36 +96,20 @@ def test_a_profile_without_half_of_its_input_passes_no_limit_on_input(run_tfperf
     assert row["doubt"]
 
 
-def test_a_doubtful_profile_is_judged_where_the_doubt_does_not_matter(run_tfperf: Run, tmp_path: Path) -> None:
-    odd = (event("a:MatMul", 410, 20), event("b:MatMul", 420, 20))
-    doubtful, sound = space(host(*marks(5), *odd)), space(host(*marks(5)))
-    said = "host events partially overlap (1 of 7)"
-    result = run_tfperf("check", logdir_of(tmp_path, a=doubtful), "--max-step-time", "1ms")
-    assert result.exit_code == 0
-    assert f"The profile may be incomplete or wrong: {said}." in " ".join(result.stdout.split())
-    result = run_tfperf("check", logdir_of(tmp_path, a=doubtful, b=sound), "--max-step-time", "1ms")
-    assert f"The profile of host a may be incomplete or wrong: {said}." in " ".join(result.stdout.split())
-    assert result.stdout.count("incomplete or wrong") == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (("--max-input-bound", "0.1"), "may mean 10% or 0.1%"),
-        (("--max-input-bound", "x"), "max-input-bound"),
         (("--max-step-time", "50"), "no unit"),
         (("--limit", "input_bound"), "command line"),
         (("--fail-on", "input_wait,warm_up"), "'input_wait,warm_up' lists several causes"),
         (("--max-cost", "compilation"), "compilation has no bound: use compilation=10%"),
-        (("--max-cost", "compilation=0.1"), "may mean 10% or 0.1%"),
         (("--max-input-cost", "0.2"), "may mean 20% or 0.2%"),
-        (("--limit", "kernls.total_us < 5"), "kernels"),
         (("--limit", "kernels.totl_us < 5"), "total_us"),
         (("--stat", "mode", *HOLDS), "'mode' is not one of"),
         (("--min-steps", "0", *HOLDS), "--min-steps"),
         (("--skip-first", "-1", *HOLDS), "--skip-first"),
         (("--max-regression", "5%", *HOLDS), "max-regression requires a baseline"),
-        (("--max-regression", "x", *HOLDS), "max-regression"),
         (("--config", "a.toml", "--no-config", *HOLDS), "--config cannot be used with --no-config"),
         (("--junit", "x", "-o", "x", *HOLDS), "-o and --junit must be different files"),
     ],
@@ -180,28 +131,12 @@ def test_there_is_an_option_for_each_named_limit(run_tfperf: Run) -> None:
     assert "Example:" in text
 
 
-def test_the_worst_host_decides_and_is_named(run_tfperf: Run, two_hosts: Path) -> None:
-    arguments = ("check", two_hosts, "--max-step-time", "11ms", "--format", "json")
-    result = run_tfperf(*arguments)
-    (row,) = json.loads(result.stdout)["sections"]["check"]["tables"]["limits"]["rows"]
-    assert (result.exit_code, row["host"], row["measured"], row["measured_text"]) == (3, "slow", 12.0, "12.0 ms")
-    assert run_tfperf(*arguments, "--host", "fast").exit_code == 0
-
-
-def test_limits_on_columns(run_tfperf: Run, two_hosts: Path) -> None:
-    assert run_tfperf("check", two_hosts, "--limit", "p95(steps.step_time_ms) <= 12ms").exit_code == 0
-    result = run_tfperf("check", two_hosts, "--limit", "steps.step_time_ms < 12ms", "--limit", "step_time < 1s")
-    assert result.exit_code == 3
-    assert "1 of 2 limits passed." in result.stdout
-
-
 @pytest.mark.parametrize(
     ("sample", "arguments", "exit_code"),
     [
         ("retracing", ("--fail-on", "compilation"), 3),
         ("retracing", ("--max-cost", "compilation=10%"), 3),
         ("retracing", ("--fail-on", "input_wait"), 0),
-        ("input_fixed", ("--fail-on", "compilation"), 0),
         ("input_fixed", ("--max-cost", "compilation=10%", "--fail-on", "input_wait", "--max-input-cost", "20%"), 0),
         ("input_fixed", ("--fail-on", "launch_bound"), 1),
         ("retracing", ("--fail-on", "launch_bound", "--fail-on", "compilation"), 3),
@@ -221,12 +156,10 @@ def test_a_cause_explains_itself_to_every_reader(run_tfperf: Run, samples: Path)
     arguments = ("check", samples / "retracing", *limits, "--junit", "a.xml", "--github")
     result = run_tfperf(*arguments, "--format", "json")
     assert result.exit_code == 3
-    annotations = result.stderr.splitlines()[1:]
-    assert annotations[0].startswith(
-        "::error title=fail-on compilation was breached::The diagnosis reports the cause compilation."
-    )
-    assert "Compilation takes 96.2%25 of the step: train_step was traced in 10 of 10 calls." in annotations[0]
-    assert annotations[1].startswith("::warning title=max-cost launch_bound=10%25 could not be checked::the profile has no device")
+    breach, unjudged = result.stderr.splitlines()[1:3]
+    assert breach.startswith("::error title=fail-on compilation was breached::")
+    assert "Compilation takes 96.2%25 of the step: train_step was traced in 10 of 10 calls." in breach
+    assert unjudged.startswith("::warning title=max-cost launch_bound=10%25 could not be checked::")
     unknown, named = ElementTree.parse("a.xml").getroot().iter("testcase")
     assert (named.get("name"), [child.tag for child in named]) == ("fail-on compilation", ["failure"])
     assert "Compilation takes 96.2% of the step" in str(named[0].text)
@@ -268,24 +201,6 @@ def test_a_setting_of_the_command_line_comes_before_the_file(run_tfperf: Run, tw
     assert run_tfperf("check", two_hosts, "--min-steps", "3", "--skip-first", "0").exit_code == 0
 
 
-def test_no_such_kernel_is_a_pass_only_if_the_limit_says_so(run_tfperf: Run, tmp_path: Path, two_hosts: Path) -> None:
-    kernels = (event("sgemm", 100 * number, 50) for number in range(5))
-    logdir = logdir_of(tmp_path / "gpu", vm=space(host(*marks(5)), gpu(*kernels)))
-    limit = "sum(kernels.total_us[name~nccl]) < 500us"
-    result = run_tfperf("check", logdir, "--limit", limit)
-    assert result.exit_code == 1
-    reason = f"{limit} could not be checked: no such kernel ran; to accept that, append `or none` to the limit."
-    assert reason in " ".join(result.stdout.split())
-    found = run_tfperf("check", logdir, "--limit", f"{limit} or none", "--format", "json")
-    assert found.exit_code == 0
-    (row,) = json.loads(found.stdout)["sections"]["check"]["tables"]["limits"]["rows"]
-    assert (row["result"], row["measured"], row["measured_text"]) == ("pass", None, "none")
-    assert row["why"] == "no such kernel ran."
-    assert run_tfperf("check", logdir, "--limit", "sum(kernels.total_us[name~gemm]) < 5us or none").exit_code == 3
-    # Where no device was traced, nobody knows what ran.
-    assert run_tfperf("check", two_hosts, "--limit", f"{limit} or none").exit_code == 1
-
-
 # --- the baseline ---
 
 
@@ -314,11 +229,10 @@ def test_a_report_in_a_file_is_not_replaced(run_tfperf: Run, samples: Path) -> N
 
 
 def test_the_exit_code_stays_if_the_report_cannot_be_written(run_tfperf: Run, samples: Path) -> None:
-    for option, code in (("-o", 3), ("--junit", 3)):
-        result = run_tfperf("check", samples / "input_bound", *HOLDS, option, "missing/report.json")
-        assert (result.exit_code, "create it first" in result.stderr) == (code, True)
-        result = run_tfperf("check", samples / "input_fixed", *HOLDS, option, "missing/report.json")
-        assert result.exit_code == 1
+    for option in ("-o", "--junit"):
+        for sample, code in (("input_bound", 3), ("input_fixed", 1)):
+            result = run_tfperf("check", samples / sample, *HOLDS, option, "missing/report.json")
+            assert (result.exit_code, "create it first" in result.stderr) == (code, True)
 
 
 # --- CI systems ---
