@@ -386,30 +386,29 @@ UNKNOWN = Replicas(None, None, "some left no events")
 
 
 @pytest.mark.parametrize(
-    ("evidence", "replicas", "size", "per_replica", "confidence", "reason"),
+    ("evidence", "replicas", "expected", "reason"),
     [
-        pytest.param([ELEMENTS], Replicas(4, 4), 128, 32, "medium", "", id="replicas add up"),
-        pytest.param([CAPTURE], Replicas(2, 8), 8, 4, "high", "", id="two of eight replicas are here"),
+        pytest.param([ELEMENTS], Replicas(4, 4), (128, 32, "medium"), "", id="replicas add up"),
+        pytest.param([CAPTURE], Replicas(2, 8), (8, 4, "high"), "", id="two of eight replicas are here"),
         # Keras 2 on two hosts: each takes half of the batch that fit was given.
-        pytest.param([replace(ELEMENTS, examples=16), MARKER], ONE, 16, 16, "medium", "", id="a marker of all workers"),
         pytest.param(
-            *([ELEMENTS], UNKNOWN, None, 32, "none"),
+            [replace(ELEMENTS, examples=16), MARKER], ONE, (16, 16, "medium"), "", id="a marker of all workers"
+        ),
+        pytest.param(
+            *([ELEMENTS], UNKNOWN, (None, 32, "none")),
             "it is 32 per replica, but the number of replicas is unknown: some left no events",
             id="only that of one replica is known",
         ),
-        pytest.param([MARKER], UNKNOWN, 32, None, "medium", "", id="what Keras was told needs no replicas"),
-        pytest.param([MARKER], Replicas(3, 3), None, None, "none", "not a multiple", id="replicas cannot share evenly"),
+        pytest.param([MARKER], UNKNOWN, (32, None, "medium"), "", id="what Keras was told needs no replicas"),
+        pytest.param(
+            [MARKER], Replicas(3, 3), (None, None, "none"), "not a multiple", id="replicas cannot share evenly"
+        ),
     ],
 )
 def test_replicas_share_the_batch(
-    evidence: list[Evidence],
-    replicas: Replicas,
-    size: int | None,
-    per_replica: int | None,
-    confidence: str,
-    reason: str,
+    evidence: list[Evidence], replicas: Replicas, expected: tuple[Any, ...], reason: str
 ) -> None:
     found = conclude(*evidence, replicas=replicas)
-    assert (found.size, found.per_replica, found.confidence) == (size, per_replica, confidence)
+    assert (found.size, found.per_replica, found.confidence) == expected
     assert reason in found.reason
     assert bool(reason) == bool(found.reason)

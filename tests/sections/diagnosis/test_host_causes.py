@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -126,26 +127,21 @@ def callback_job(read_us: float) -> Plane:
 
 
 @pytest.mark.parametrize(
-    ("read_us", "code", "other", "cost"),
+    ("read_us", "code", "cost", "words"),
     [
-        (3_000, "fetch_results", "python_between_steps", 50.0),
+        (3_000, "fetch_results", 50.0, "2 variables each time.*, including the rest of the callback$"),
         # 12 ms of the step are in no call of a function, and in these the callback reads for 0.8 ms.
-        (400, "python_between_steps", "fetch_results", 60.0),
+        (400, "python_between_steps", 60.0, "train.py:15 on_train_batch_end, a callback"),
     ],
 )
 def test_a_callback_is_one_cause_whether_it_mostly_reads_or_computes(
-    tmp_path: Path, read_us: float, code: str, other: str, cost: float
+    tmp_path: Path, read_us: float, code: str, cost: float, words: str
 ) -> None:
     found = diagnosis(tmp_path, callback_job(read_us))
     cause = found.causes[0]
-    assert cause.code == code
     assert most(cause) == pytest.approx(cost, abs=0.1)
-    assert other not in codes_of(found.causes)
-    if code == "fetch_results":
-        assert "2 variables each time" in cause.detail
-        assert cause.detail.endswith(", including the rest of the callback")
-    else:
-        assert "train.py:15 on_train_batch_end, a callback" in cause.detail
+    assert {"fetch_results", "python_between_steps"} & {*codes_of(found.causes)} == {cause.code} == {code}
+    assert re.search(words, cause.detail)
 
 
 def test_collections_in_each_step(tmp_path: Path) -> None:

@@ -164,10 +164,8 @@ def test_every_share_in_a_sentence_is_a_quantity_with_a_key(reports: list[tuple[
         every = {text for _, text, _ in stated(report)}
         for section in report.sections:
             for finding in section.findings:
-                assert {*_SHARE.findall(finding.text)} <= {str(each) for each in finding.quantities}, (
-                    path,
-                    finding.text,
-                )
+                of_finding = {str(each) for each in finding.quantities}
+                assert {*_SHARE.findall(finding.text)} <= of_finding, (path, finding.text)
             for fact in section.facts:
                 of_fact = {str(each) for each in fact.quantities}
                 assert {*_SHARE.findall(fact.note)} <= of_fact, (path, fact)
@@ -234,23 +232,12 @@ def test_what_a_cause_rests_on_is_there(reports: list[tuple[Path, Report]]) -> N
 )
 def test_a_range_above_the_step_of_today_says_why(high_ms: float, expected: str) -> None:
     action = Action(
-        code="parallel_map",
-        text="use more calls; where order does not matter",
-        step_ms=Range(4.0, high_ms),
-        assumption="the function waits; else nothing is gained",
-        url="",
-    )
+        code="parallel_map", text="use more calls; where order does not matter", step_ms=Range(4.0, high_ms),
+        assumption="the function waits; else nothing is gained", url="",
+    )  # fmt: skip
     cause = Cause(
-        code="input_wait",
-        title="Waiting for input",
-        kind="train",
-        cost_ms=Range(6.0, 6.0),
-        cost_percent=Range(60.0, 60.0),
-        detail="the blocking tf.data stage is Map",
-        confidence="high",
-        rests_on=(),
-        actions=(action,),
-        gain_ms=2.0,
-        step_ms=10.0,
-    )
+        code="input_wait", title="Waiting for input", kind="train", detail="the blocking tf.data stage is Map",
+        cost_ms=Range(6.0, 6.0), cost_percent=Range(60.0, 60.0), confidence="high", rests_on=(),
+        actions=(action,), gain_ms=2.0, step_ms=10.0,
+    )  # fmt: skip
     assert finding_of(cause).action == expected

@@ -136,22 +136,12 @@ def test_copies_of_the_device_alone_scale_nothing(tmp_path: Path) -> None:
 
 def test_tensorflow_scales_by_an_enqueue_time_of_zero_then(tmp_path: Path) -> None:
     stored = {"group_id": 0}
-    planes = [
-        plane(
-            "/host:CPU",
-            line("python", event("train", 0, 100, step_num=0, step_name="train 0", **stored)),
-            line("reader", event("Iterator::Root::Map", 0, 90, **stored)),
-        ),
-        plane(
-            "/device:GPU:0",
-            line("Steps", event("0", 0, 100, **stored), id=STEPS_LINE),
-            line(
-                "Stream #1",
-                event("MemcpyHToD", 10, 25, correlation_id=1, **stored),
-                event("gemm", 50, 40, correlation_id=2, **stored),
-            ),
-        ),
-    ]
+    python = line("python", event("train", 0, 100, step_num=0, step_name="train 0", **stored))
+    reading = line("reader", event("Iterator::Root::Map", 0, 90, **stored))
+    steps = line("Steps", event("0", 0, 100, **stored), id=STEPS_LINE)
+    work = (("MemcpyHToD", 10, 25), ("gemm", 50, 40))
+    stream = line("Stream #1", *(event(*each, correlation_id=n, **stored) for n, each in enumerate(work, 1)))
+    planes = plane("/host:CPU", python, reading), plane("/device:GPU:0", steps, stream)
     pipeline = pipeline_of(tmp_path, *planes, attribution="tensorflow")
     assert list(pipeline.enqueue_shares) == pytest.approx([0.25])
     assert scaled(pipeline) == {}
@@ -303,17 +293,9 @@ def test_calls_of_a_stage_with_threads_wait(tmp_path: Path) -> None:
 
 def generator(op: str) -> tuple[Line, Line]:
     """Prefetch > Generator, whose function runs this op for 10 of 90 us."""
-    run = "InstantiatedCapturedFunction::RunWithBorrowedArgs"
-    return (
-        line(
-            "device",
-            call("Root", 0, 100, 1),
-            call("Root::Prefetch", 0, 100, 2, 1),
-            call("Root::Prefetch::Generator", 0, 100, 3, 2),
-            event(run, 5, 90, id=7),
-        ),
-        line("pool", event(WORK, 20, 10, id=7), event(f"{op}:{op}", 21, 8)),
-    )
+    path, run = "Root::Prefetch", event("InstantiatedCapturedFunction::RunWithBorrowedArgs", 5, 90, id=7)
+    calls = call("Root", 0, 100, 1), call(path, 0, 100, 2, 1), call(f"{path}::Generator", 0, 100, 3, 2)
+    return line("device", *calls, run), line("pool", event(WORK, 20, 10, id=7), event(f"{op}:{op}", 21, 8))
 
 
 def test_a_generator_of_the_program_works_and_that_of_a_device_waits_for_the_host(tmp_path: Path) -> None:

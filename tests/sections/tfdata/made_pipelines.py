@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,16 +60,27 @@ def in_one_thread(map_us: float, batch_us: float, read_us: float) -> list[Event]
 def behind_a_prefetch(wait_us: float, batch_us: float, map_us: float) -> tuple[Line, Line]:
     """The consumer waits for the last `wait_us` of what its producer does: Root > Prefetch > BatchV2 > Map."""
     work_us = batch_us + map_us
-    consumer = repeat(
-        4, call("Root", work_us - wait_us, wait_us, 1), call("Root::Prefetch", work_us - wait_us, wait_us, 2, 1)
-    )
-    producer = repeat(
-        4,
-        event("PrefetchProduce", 0, work_us),
-        call("Root::Prefetch::BatchV2", 0, work_us, 3, 2),
-        call("Root::Prefetch::BatchV2::Map", 0, map_us, 4, 3),
-    )
-    return line("python", *consumer), line("reader", *producer)
+    start = work_us - wait_us
+    asked = call("Root", start, wait_us, 1), call("Root::Prefetch", start, wait_us, 2, 1)
+    work = event("PrefetchProduce", 0, work_us), call("Root::Prefetch::BatchV2", 0, work_us, 3, 2)
+    mapping = call("Root::Prefetch::BatchV2::Map", 0, map_us, 4, 3)
+    return line("python", *repeat(4, *asked)), line("reader", *repeat(4, *work, mapping))
+
+
+def in_a_pool(
+    *thread: Event,
+    starts: tuple[float, float],
+    runs: tuple[float, float],
+    ops: Sequence[Event] = (),
+    count: int = 4,
+    every: float = 100,
+) -> tuple[Line, Line]:
+    """A thread that does this each time, and starts a function, which runs in a pool: from when, and for how long."""
+    turns = [(every * turn, 70 + turn) for turn in range(count)]
+    runner = [event("InstantiatedCapturedFunction::RunAsync", at + starts[0], starts[1], id=run) for at, run in turns]
+    pool = [event("ExecutorState::Process", at + runs[0], runs[1], id=run) for at, run in turns]
+    pool += repeat(count, *ops, every=every)
+    return line("runner", *repeat(count, *thread, every=every), *runner), line("pool", *pool)
 
 
 def parallel_map(function_us: float, read_us: float, parallelism: int) -> list[Line]:
@@ -78,19 +90,9 @@ def parallel_map(function_us: float, read_us: float, parallelism: int) -> list[L
         call("Root", 0, 100, 1, threadpool_size=2, cpu_budget=2),
         call("Root::ParallelMapV2", 0, 100, 2, 1, parallelism=parallelism),
     )
-    runner, pool = [], []
-    for turn in range(4):
-        at = 100 * turn
-        runner += [
-            event("ParallelMapProduce", at, read_us + 1),
-            call("Root::ParallelMapV2::TFRecord", at, read_us, 3, 2),
-            event("InstantiatedCapturedFunction::RunAsync", at + read_us, 1, id=100 + turn),
-        ]
-        pool += [
-            event("ExecutorState::Process", at + read_us, function_us, id=100 + turn),
-            event("map/DecodeJpeg:DecodeJpeg", at + read_us, function_us - 1),
-        ]
-    return [line("python", *consumer), line("runner", *runner), line("pool", *pool)]
+    reading = event("ParallelMapProduce", 0, read_us + 1), call("Root::ParallelMapV2::TFRecord", 0, read_us, 3, 2)
+    op = event("map/DecodeJpeg:DecodeJpeg", read_us, function_us - 1)
+    return [line("python", *consumer), *in_a_pool(*reading, starts=(read_us, 1), runs=(read_us, function_us), ops=[op])]
 
 
 STEP, STEPS = 100.0, 5
@@ -105,77 +107,50 @@ def each_step(*events: Event) -> list[Event]:
     return repeat(STEPS, *events, every=STEP)
 
 
-def inline_map(map_us: float, op: str = "DecodeJpeg", cores: int = 4) -> tuple[Line, Line]:
-    """A map that works in the step's own thread, and whose function runs in a pool."""
-    threads, pool = [], []
-    for turn in range(STEPS):
-        at = STEP * turn
-        threads += [
-            call("Root", at, map_us, 1, cpu_budget=cores),
-            call("Root::Map", at, map_us, 2, 1),
-            event("InstantiatedCapturedFunction::Run", at, map_us, id=70 + turn),
-        ]
-        pool += [event("ExecutorState::Process", at, map_us, id=70 + turn), event(f"{op}:{op}", at, map_us)]
-    return line("python", *steps(), *threads), line("pool", *pool)
-
-
 def behind_a_reader(read_us: float, wait_us: float) -> tuple[Line, Line]:
     """Root > Prefetch > TFRecord: the step waits at its end for what its reader does all the time."""
     start = STEP - wait_us
-    python = line(
-        "python",
-        *steps(),
-        *each_step(call("Root", start, wait_us, 1, cpu_budget=2), call("Root::Prefetch", start, wait_us, 2, 1)),
-    )
-    reader = line(
-        "reader", *each_step(event("PrefetchProduce", 0, read_us), call("Root::Prefetch::TFRecord", 0, read_us, 3, 2))
-    )
-    return python, reader
+    asked = call("Root", start, wait_us, 1, cpu_budget=2), call("Root::Prefetch", start, wait_us, 2, 1)
+    reading = event("PrefetchProduce", 0, read_us), call("Root::Prefetch::TFRecord", 0, read_us, 3, 2)
+    return line("python", *steps(), *each_step(*asked)), line("reader", *each_step(*reading))
 
 
 def small_elements(batch: int, op_us: float) -> tuple[Line, ...]:
     """MapAndBatch whose function is one op for each element, every 20 us."""
-    python = line(
-        "python",
-        *steps(),
-        *each_step(
-            call("Root", 0, 80, 1, cpu_budget=2, threadpool_size=2),
-            call("Root::MapAndBatch", 0, 80, 2, 1, batch_size=batch, parallelism=1),
-        ),
+    asked = each_step(
+        call("Root", 0, 80, 1, cpu_budget=2, threadpool_size=2),
+        call("Root::MapAndBatch", 0, 80, 2, 1, batch_size=batch, parallelism=1),
     )
-    runner, pool = [], []
-    for turn in range(batch * STEPS):
-        at = STEP / batch * turn
-        runner += [
-            event("MapAndBatchProduce", at, 2),
-            call("Root::MapAndBatch::Range", at, 1, 3, 2),
-            event("InstantiatedCapturedFunction::RunAsync", at + 1, 1, id=70 + turn),
-        ]
-        pool += [event("ExecutorState::Process", at + 2, 18, id=70 + turn), event("Cast:Cast", at + 3, op_us)]
-    return python, line("runner", *runner), line("pool", *pool)
+    reading = event("MapAndBatchProduce", 0, 2), call("Root::MapAndBatch::Range", 0, 1, 3, 2)
+    op, every = event("Cast:Cast", 3, op_us), STEP / batch
+    threads = in_a_pool(*reading, starts=(1, 1), runs=(2, 18), ops=[op], count=batch * STEPS, every=every)
+    return line("python", *steps(), *asked), *threads
 
 
-def waiting_job(*path: str, busy_us: float = 60, op: str = "", **stats: Any) -> tuple[Line, Line]:
+def waiting_job(*path: str, busy_us: float = 60, op: str = "", cores: int = 2, **stats: Any) -> tuple[Line, Line]:
     """Steps of 100 us that first wait for the innermost of these stages, which works all the while.
 
     Its function runs ops of these types, one after the other; `NAME:TYPE` names one.
     """
-    events: list[Event] = []
-    pool: list[Event] = []
-    for turn in range(STEPS):
-        at = STEP * turn
-        events += [event("train", at, STEP, step_num=turn), event("IteratorGetNextOp::DoCompute", at, busy_us)]
-        for depth in range(len(path) + 1):
-            name = "::".join(("Root", *path[:depth]))
-            inner = stats if depth == len(path) else {}
-            events.append(call(name, at, busy_us, depth + 1, depth or None, cpu_budget=2, threadpool_size=2, **inner))
-        if op:
-            events.append(event("InstantiatedCapturedFunction::Run", at, busy_us, id=70 + turn))
-            pool.append(event("ExecutorState::Process", at, busy_us, id=70 + turn))
-            names = [each if ":" in each else f"{each}:{each}" for each in op.split()]
-            each_us = busy_us / len(names)
-            pool += [event(name, at + each_us * number, each_us) for number, name in enumerate(names)]
-    return line("python", *events), line("pool", *pool)
+    names, pool = ["Root", *path], list[Event]()
+    events = [event("IteratorGetNextOp::DoCompute", 0, busy_us)]
+    for depth in range(len(names)):
+        known_stats = {"cpu_budget": cores, "threadpool_size": 2, **(stats if depth == len(path) else {})}
+        events.append(call("::".join(names[: depth + 1]), 0, busy_us, depth + 1, depth or None, **known_stats))
+    python = [*steps(), *each_step(*events)]
+    if op:
+        runs = [(STEP * turn, busy_us, 70 + turn) for turn in range(STEPS)]
+        python += [event("InstantiatedCapturedFunction::Run", at, us, id=run) for at, us, run in runs]
+        ops = [each if ":" in each else f"{each}:{each}" for each in op.split()]
+        each_us = busy_us / len(ops)
+        pool += [event("ExecutorState::Process", at, us, id=run) for at, us, run in runs]
+        pool += each_step(*(event(name, each_us * number, each_us) for number, name in enumerate(ops)))
+    return line("python", *python), line("pool", *pool)
+
+
+def inline_map(map_us: float, op: str = "DecodeJpeg", cores: int = 4) -> tuple[Line, Line]:
+    """A map that works in the step's own thread, and whose function runs in a pool."""
+    return waiting_job("Map", busy_us=map_us, op=op, cores=cores)
 
 
 def training_and_evaluation(*, eval_stage: str, eval_root: int) -> Line:

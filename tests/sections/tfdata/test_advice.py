@@ -14,6 +14,7 @@ from sections.tfdata.made_pipelines import (
     US,
     analyzed,
     each_step,
+    in_a_pool,
     inline_map,
     main_of,
     small_elements,
@@ -46,13 +47,8 @@ def test_findings_are_the_changes_in_their_order(tmp_path: Path) -> None:
 
 def test_they_are_problems_where_steps_wait_long(tmp_path: Path) -> None:
     for busy_us, severity in ((60, "problem"), (12, "hint")):
-        advice = pipeline_advice(
-            analyzed(tmp_path, *waiting_job("Map", busy_us=busy_us, op="DecodeJpeg")), "training step"
-        )
-        assert {finding.severity for finding in advice} == {severity}
-
-
-def test_without_a_pipeline_there_is_none(tmp_path: Path) -> None:
+        tfdata = analyzed(tmp_path, *waiting_job("Map", busy_us=busy_us, op="DecodeJpeg"))
+        assert {finding.severity for finding in pipeline_advice(tfdata, "training step")} == {severity}
     assert not [*pipeline_advice(analyzed(tmp_path, line("python", *steps())), "training step")]
 
 
@@ -192,9 +188,8 @@ def test_where_cores_have_nothing_to_do_more_at_a_time_comes_before_less_work(tm
     # Of 64 us, the step waits 30 for the generator behind a prefetch, which limits the pipeline, then 34 for the batch.
     path = "Root::BatchV2::Prefetch"
     calls = call("Root", 0, 64, 1), call("Root::BatchV2", 0, 64, 2, 1), call(path, 0, 30, 3, 2)
-    python = line("python", *steps(), *repeat(STEPS, *calls, every=STEP))
-    produced = event("PrefetchProduce", -60, 90), call(f"{path}::Generator", -60, 90, 4, 3)
-    reader = line("reader", *repeat(STEPS, *produced, every=STEP))
+    python = line("python", *steps(), *each_step(*calls))
+    reader = line("reader", *each_step(event("PrefetchProduce", -60, 90), call(f"{path}::Generator", -60, 90, 4, 3)))
     one_thread = [action for action in codes(analyzed(tmp_path, python, reader, cpu_affinity=2)) if action != "cache"]
     assert one_thread.index("generator") < one_thread.index("serial_transformation")
     with_room = codes(analyzed(tmp_path, python, reader, cpu_affinity=8))
@@ -208,13 +203,9 @@ def test_a_pipeline_that_keeps_nobody_waiting_needs_no_change(tmp_path: Path) ->
 
 def test_a_stage_that_nobody_waits_for_is_left_alone(tmp_path: Path) -> None:
     # The reader is the slowest segment, but what the step waits for is the batch stage in its own thread.
-    python = line(
-        "python",
-        *steps(),
-        *repeat(STEPS, call("Root", 0, 60, 1), call("Root::BatchV2", 0, 60, 2, 1), every=STEP),
-        *repeat(STEPS, call("Root::BatchV2::Prefetch", 0, 1, 3, 2), every=STEP),
-    )
-    reader = line("reader", *repeat(STEPS, call("Root::BatchV2::Prefetch::Filter", 2, 90, 4, 3), every=STEP))
+    path = "Root::BatchV2::Prefetch"
+    asked = each_step(call("Root", 0, 60, 1), call("Root::BatchV2", 0, 60, 2, 1), call(path, 0, 1, 3, 2))
+    python, reader = line("python", *steps(), *asked), line("reader", *each_step(call(f"{path}::Filter", 2, 90, 4, 3)))
     tfdata = analyzed(tmp_path, python, reader)
     assert known(tfdata.main).limiting == 3
     assert "Filter" not in {action.stage for action in actions_of(tfdata) if action.code != "cache"}
@@ -237,16 +228,10 @@ def test_without_steps_much_waiting_is_reason_enough(tmp_path: Path) -> None:
 
 def on_a_device(wait_us: float) -> tuple[Line, Line, Line]:
     """Prefetch > Generator, whose function is a call of a function on the host: it waits but for 4 us."""
-    return (
-        line("python", call("Prefetch", 0, wait_us, 1)),
-        line(
-            "device",
-            event("PrefetchProduce", 0, wait_us),
-            call("Prefetch::Generator", 1, wait_us - 2, 2, 1),
-            event("InstantiatedCapturedFunction::RunWithBorrowedArgs", 2, wait_us - 4, id=7),
-        ),
-        line("pool", event("ExecutorState::Process", 3, 4, id=7), event("RemoteCall:RemoteCall", 4, 2)),
-    )
+    produced = event("PrefetchProduce", 0, wait_us), call("Prefetch::Generator", 1, wait_us - 2, 2, 1)
+    run = event("InstantiatedCapturedFunction::RunWithBorrowedArgs", 2, wait_us - 4, id=7)
+    pool = line("pool", event("ExecutorState::Process", 3, 4, id=7), event("RemoteCall:RemoteCall", 4, 2))
+    return line("python", call("Prefetch", 0, wait_us, 1)), line("device", *produced, run), pool
 
 
 def test_of_a_device_pipeline_the_generator_is_named_and_the_host_behind_it(tmp_path: Path) -> None:
@@ -353,25 +338,12 @@ def test_short_runs_that_are_waited_for_much_longer_than_they_work_are_overhead(
     run_us: float, code: str, tmp_path: Path
 ) -> None:
     """Steps wait for 80 us; ten runs of the function work for 2, 50 or more of them."""
-    python = line(
-        "python",
-        *steps(),
-        *each_step(
-            call("Root", 0, 80, 1),
-            call("Root::BatchV2", 0, 80, 2, 1, batch_size=10),
-            call("Root::BatchV2::ParallelMapV2", 1, 78, 3, 2, autotune="true"),
-        ),
-    )
-    runner, pool = [], []
-    for turn in range(10 * STEPS):
-        at, run = 10 * turn, 70 + turn
-        runner += [
-            event("ParallelMapProduce", at, 0.2),
-            event("InstantiatedCapturedFunction::RunAsync", at, 0.1, id=run),
-        ]
-        runner.append(call("Root::BatchV2::ParallelMapV2::Range", at + 0.15, 0.01, 4, 3))
-        pool.append(event("ExecutorState::Process", at + 0.2, run_us, id=run))
-    main = main_of(tmp_path, python, line("runner", *runner), line("pool", *pool))
+    path = "Root::BatchV2::ParallelMapV2"
+    asked = call("Root", 0, 80, 1), call("Root::BatchV2", 0, 80, 2, 1, batch_size=10)
+    python = line("python", *steps(), *each_step(*asked, call(path, 1, 78, 3, 2, autotune="true")))
+    reading = event("ParallelMapProduce", 0, 0.2), call(f"{path}::Range", 0.15, 0.01, 4, 3)
+    threads = in_a_pool(*reading, starts=(0, 0.1), runs=(0.2, run_us), count=10 * STEPS, every=10)
+    main = main_of(tmp_path, python, *threads)
     assert known(rule_for(main, 2)).code == code
 
 

@@ -12,6 +12,7 @@ from sections.tfdata.made_pipelines import (
     analyzed,
     behind_a_prefetch,
     each_step,
+    in_a_pool,
     in_one_thread,
     inline_map,
     main_of,
@@ -190,37 +191,21 @@ def test_with_parallel_calls_the_reader_limits(tmp_path: Path) -> None:
 
 def test_each_element_of_a_batch_counts(tmp_path: Path) -> None:
     consumer = repeat(3, call("Root", 0, 90, 1), call("Root::MapAndBatch", 0, 90, 2, 1, batch_size=4, parallelism=1))
-    runner, pool = [], []
-    for turn in range(12):
-        at = 25 * turn
-        runner += [
-            event("MapAndBatchProduce", at, 2),
-            call("Root::MapAndBatch::Range", at, 1, 3, 2),
-            event("InstantiatedCapturedFunction::RunAsync", at + 1, 1, id=100 + turn),
-        ]
-        pool.append(event("ExecutorState::Process", at + 2, 20, id=100 + turn))
-    main = main_of(tmp_path, line("python", *consumer), line("runner", *runner), line("pool", *pool))
+    reading = event("MapAndBatchProduce", 0, 2), call("Root::MapAndBatch::Range", 0, 1, 3, 2)
+    threads = in_a_pool(*reading, starts=(1, 1), runs=(2, 20), count=12, every=25)
+    main = main_of(tmp_path, line("python", *consumer), *threads)
     assert stage_of(main, "Range").element_ps == 4 * US, "four calls make one element of the pipeline"
     (function,) = [segment for segment in main.segments if segment.kind == "function"]
     assert function.element_ps == 4 * 20 * US
 
 
 def test_an_interleave_reads_with_several_threads(tmp_path: Path) -> None:
-    consumer = repeat(
-        4, call("Root", 0, 60, 1), call("Root::ParallelInterleaveV4", 0, 60, 2, 1, cycle_length=4, parallelism=2)
-    )
-    readers = [
-        line(
-            f"reader {number}",
-            *repeat(
-                2,
-                event("ParallelInterleaveProduce", 0, 110),
-                call(f"Root::ParallelInterleaveV4[{number}]::TFRecord", 0, 110, 10 + number, 2),
-                every=200,
-            ),
-        )
-        for number in range(2)
-    ]
+    path, readers = "Root::ParallelInterleaveV4", list[Line]()
+    consumer = repeat(4, call("Root", 0, 60, 1), call(path, 0, 60, 2, 1, cycle_length=4, parallelism=2))
+    for number in range(2):
+        reading = call(f"{path}[{number}]::TFRecord", 0, 110, 10 + number, 2)
+        work = repeat(2, event("ParallelInterleaveProduce", 0, 110), reading, every=200)
+        readers.append(line(f"reader {number}", *work))
     main = main_of(tmp_path, line("python", *consumer), *readers)
     (producer,) = [segment for segment in main.segments if segment.kind == "producer"]
     assert (producer.workers, producer.element_ps / US, producer.limit_ps / US) == (2, 110, 55)
@@ -304,26 +289,22 @@ def job(*others: Event, op: str = "DecodeJpeg") -> tuple[Line, ...]:
     return *inline_map(60, op), line("others", *each_step(*others))
 
 
-def test_one_thread_of_four_cores(tmp_path: Path) -> None:
+def test_threads_of_four_cores(tmp_path: Path) -> None:
     main = main_of(tmp_path, *job())
     assert main.cores == 4
     assert [main.threads_at_work, main.threads_computing] == pytest.approx([1.0, 1.0])
     assert (main.leaves_cores, main.fills_cores) == (True, False)
-
-
-def test_ops_of_the_step_work_too_and_ops_inside_of_ops_count_once(tmp_path: Path) -> None:
+    # Ops of the step work too, and ops inside of ops count once.
     main = main_of(tmp_path, *job(event("a:MatMul", 0, 30), event("b:Relu", 10, 10), event("c:Add", 70, 30)))
     assert main.threads_at_work == pytest.approx(1.5)
+    # Python may sleep, so it does not fill a core.
+    main = main_of(tmp_path, *job(op="EagerPyFunc"))
+    assert [main.threads_at_work, main.threads_computing] == pytest.approx([1.0, 0.0])
 
 
 @pytest.mark.parametrize("name", ["a:_Recv", "b:IteratorGetNext", "c:CollectiveReduceV2", "d:RemoteCall"])
 def test_ops_that_wait_do_not_work(name: str, tmp_path: Path) -> None:
     assert main_of(tmp_path, *job(event(name, 0, 60))).threads_at_work == pytest.approx(1.0)
-
-
-def test_python_may_sleep_so_it_does_not_fill_a_core(tmp_path: Path) -> None:
-    main = main_of(tmp_path, *job(op="EagerPyFunc"))
-    assert [main.threads_at_work, main.threads_computing] == pytest.approx([1.0, 0.0])
 
 
 def test_a_stage_that_leaves_no_event_makes_it_unknown(tmp_path: Path) -> None:

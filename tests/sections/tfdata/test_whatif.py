@@ -223,11 +223,9 @@ def test_a_buffer_that_fills_first_is_the_work_of_stages(tmp_path: Path, making_
     """The first batch waits for the map that fills a shuffle buffer: that may be made faster, or the buffer smaller."""
     asked = []
     for turn in range(STEPS):
-        start, wait = 100 * turn, 60 if turn == 1 else 2
-        asked += [
-            call(name, start, wait, 10 * min(turn, 1) + depth, 10 * min(turn, 1) + depth - 1 if depth > 1 else None)
-            for depth, name in enumerate(("Root", "Root::Shuffle", "Root::Shuffle::Map"), 1)
-        ]
+        times, root = (100 * turn, 60 if turn == 1 else 2), 10 * min(turn, 1)
+        asked += [call("Root", *times, root + 1), call("Root::Shuffle", *times, root + 2, root + 1)]
+        asked += [call("Root::Shuffle::Map", *times, root + 3, root + 2)]
     made = [event("MakeIterator::RootDataset", 90, 5)]
     if making_us:
         made.append(event("MakeIterator::RangeDataset", 101, making_us))
@@ -243,22 +241,13 @@ def test_a_buffer_that_fills_first_is_the_work_of_stages(tmp_path: Path, making_
 
 def test_making_an_iterator_is_not_the_work_of_the_stage_that_does_so(tmp_path: Path) -> None:
     """The shuffle makes its input in the first call, for 50 of 60 us; no change of a stage makes that faster."""
-    python = line(
-        "python",
-        *steps(),
-        *each_step(
-            call("Root", 0, 60, 1),
-            call("Root::Shuffle", 0, 60, 2, 1),
-            event("MakeIterator::MapDataset", 5, 50),
-            event("MakeIterator::RangeDataset", 6, 10),
-        ),
-    )
-    outlook = outlook_of(tmp_path, python)
+    made = event("MakeIterator::MapDataset", 5, 50), event("MakeIterator::RangeDataset", 6, 10)
+    asked = each_step(call("Root", 0, 60, 1), call("Root::Shuffle", 0, 60, 2, 1), *made)
+    outlook = outlook_of(tmp_path, line("python", *steps(), *asked))
     shuffle = next(stage for stage in outlook.pipeline.stages if stage.name == "Shuffle")
     assert (shuffle.element_ps, shuffle.blocked_ps) == (10e6, 5 * 10e6)
     assert outlook.pipeline.unattributed_ps == 5 * 50e6
-    low, high = with_noise(90, 90)
-    assert us(outlook.free) == pytest.approx((low, high))
+    assert us(outlook.free) == pytest.approx(with_noise(90, 90))
     assert "; iterators are created as now" in outlook.free.assumption
 
 
@@ -458,8 +447,10 @@ def test_a_reader_of_several_files_or_of_a_cache(tmp_path: Path) -> None:
 
 def test_what_a_parallel_map_asks_works_beside_the_step_too(tmp_path: Path) -> None:
     asked = each_step(call("Root", 0, 60, 1), call("Root::Map", 0, 60, 2, 1), call("Root::Map::TFRecord", 0, 20, 3, 2))
-    runs = [event("InstantiatedCapturedFunction::Run", 100 * turn + 20, 40, id=70 + turn) for turn in range(STEPS)]
-    pool = [event("ExecutorState::Process", 100 * turn + 20, 40, id=70 + turn) for turn in range(STEPS)]
+    runs, pool = (
+        [event(name, 100 * turn + 20, 40, id=70 + turn) for turn in range(STEPS)]
+        for name in ("InstantiatedCapturedFunction::Run", "ExecutorState::Process")
+    )
     pipeline = main_of(tmp_path, line("python", *steps(), *asked, *runs), line("pool", *pool))
     best = changes_of(pipeline)["parallel_map"].best
     assert (best.inline_ms, best.cpu_ms) == pytest.approx((0, 0.06))
@@ -518,16 +509,10 @@ def test_a_cache_that_is_not_full_will_spare_what_is_before_it(tmp_path: Path) -
 
 def test_what_nobody_waits_for_gains_nothing_from_more_threads(tmp_path: Path) -> None:
     """The step waits for the batch stage; the reader behind the prefetch works as long, and is ready in time."""
-    python = line(
-        "python",
-        *steps(),
-        *each_step(
-            call("Root", 0, 60, 1), call("Root::BatchV2", 0, 60, 2, 1), call("Root::BatchV2::Prefetch", 0, 1, 3, 2)
-        ),
-    )
-    reader = line(
-        "reader", *each_step(event("PrefetchProduce", 2, 90), call("Root::BatchV2::Prefetch::TFRecord", 2, 90, 4, 3))
-    )
+    path = "Root::BatchV2::Prefetch"
+    asked = each_step(call("Root", 0, 60, 1), call("Root::BatchV2", 0, 60, 2, 1), call(path, 0, 1, 3, 2))
+    reading = each_step(event("PrefetchProduce", 2, 90), call(f"{path}::TFRecord", 2, 90, 4, 3))
+    python, reader = line("python", *steps(), *asked), line("reader", *reading)
     assert "parallel_read" not in changes_of(main_of(tmp_path, python, reader))
 
 
