@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Plane, event, host, line, plane, ref, trace_of
+from builders import Plane, event, gpu, host, line, plane, ref, trace_of
 
 from tfperf.base.arrays import group_equal, group_sums
 from tfperf.trace.device.device_work import DeviceOp, DeviceTime, device_times, device_work
@@ -19,16 +19,12 @@ def ops_of(trace: HostTrace) -> list[DeviceOp | None]:
 
 
 def test_the_op_is_named_in_different_stats(tmp_path: Path) -> None:
-    made = plane(
-        "/device:GPU:0",
-        line(
-            "Stream #1",
-            event("k", 0, 5, tf_op=ref("a/MatMul:MatMul")),
-            event("k", 10, 5, **{"level 0": ref("b/Conv2D:Conv2D")}),
-            event("k", 20, 5, hlo_op=ref("fusion.1"), hlo_module=ref("jit_f")),
-            event("k", 30, 5),
-            event("k", 40, 5, tf_op=ref("XlaModule:#hlo_module=f#")),
-        ),
+    made = gpu(
+        event("k", 0, 5, tf_op=ref("a/MatMul:MatMul")),
+        event("k", 10, 5, **{"level 0": ref("b/Conv2D:Conv2D")}),
+        event("k", 20, 5, hlo_op=ref("fusion.1"), hlo_module=ref("jit_f")),
+        event("k", 30, 5),
+        event("k", 40, 5, tf_op=ref("XlaModule:#hlo_module=f#")),
     )
     assert ops_of(trace_of(tmp_path, made)) == [
         DeviceOp("a/MatMul", "MatMul"),
@@ -41,14 +37,10 @@ def test_the_op_is_named_in_different_stats(tmp_path: Path) -> None:
 
 def test_the_annotation_names_the_op_where_nothing_else_does(tmp_path: Path) -> None:
     """Its first name, without what is behind #; a copy on an edge of the graph has none."""
-    made = plane(
-        "/device:GPU:0",
-        line(
-            "Stream #1",
-            event("k", 0, 5, annotation=ref("a/MatMul:MatMul#shape=(float[2])#::#edge_name=e#")),
-            event("k", 10, 5, annotation=ref("outer/Add:AddV2::inner")),
-            event("k", 20, 5, annotation=ref("#edge_name=e#")),
-        ),
+    made = gpu(
+        event("k", 0, 5, annotation=ref("a/MatMul:MatMul#shape=(float[2])#::#edge_name=e#")),
+        event("k", 10, 5, annotation=ref("outer/Add:AddV2::inner")),
+        event("k", 20, 5, annotation=ref("#edge_name=e#")),
     )
     assert ops_of(trace_of(tmp_path, made)) == [DeviceOp("a/MatMul", "MatMul"), DeviceOp("outer/Add", "AddV2"), None]
 
@@ -61,8 +53,7 @@ def test_every_recorded_event_has_a_row(tmp_path: Path) -> None:
         line("Stream #2", event("MemcpyD2H", 0, 5), id=2),
         line("TensorFlow Ops", event("x", 0, 9), id=-559038734),
     )
-    other = plane("/device:GPU:1", line("Stream #1", event("ncclAllReduce", 20, 5)))
-    trace = trace_of(tmp_path, host(event("f", 0, 100)), one, other)
+    trace = trace_of(tmp_path, host(event("f", 0, 100)), one, gpu(event("ncclAllReduce", 20, 5), number=1))
     work = device_work(trace)
     assert [trace.names[at] for at in trace.name[work.rows]] == ["k", "Memset", "MemcpyD2H", "ncclAllReduce"]
     assert [trace.planes[at].name[-1] for at in work.plane] == ["0", "0", "0", "1"]
@@ -116,13 +107,9 @@ def in_us(device: DeviceTime) -> tuple[float, float, float, float]:
 
 def test_streams_are_united_and_copies_beside_kernels_hide(tmp_path: Path) -> None:
     """Kernels 10-30 and 20-50 overlap; a copy 40-60 has 10 us for itself; the host is there from 0 to 100."""
-    gpu = plane(
-        "/device:GPU:0",
-        line("Stream #1", event("a", 10, 20), id=1),
-        line("Stream #2", event("b", 20, 30), id=2),
-        line("Stream #3", event("MemcpyH2D", 40, 20), id=3),
-    )
-    (device,) = times(tmp_path, host(event("f", 0, 100)), gpu)
+    each = (event("a", 10, 20), event("b", 20, 30), event("MemcpyH2D", 40, 20))
+    streams = [line(f"Stream #{number}", made, id=number) for number, made in enumerate(each, 1)]
+    (device,) = times(tmp_path, host(event("f", 0, 100)), plane("/device:GPU:0", *streams))
     assert in_us(device) == (40, 10, 50, 100)
     assert (device.kernel_sum_ps, device.copies.total()) == (50 * US, 20 * US)
 
@@ -147,11 +134,7 @@ def test_compute_copies_and_idle_always_add_up(tmp_path: Path) -> None:
 
 def test_each_device_has_the_whole_capture(tmp_path: Path) -> None:
     """Two devices, one of which only copies; an empty plane is no device."""
-    planes = [
-        plane("/device:GPU:0", line("Stream #1", event("k", 50, 100))),
-        plane("/device:GPU:1", line("Stream #1", event("MemcpyD2D", 250, 50))),
-        plane("/device:GPU:2"),
-    ]
+    planes = (gpu(event("k", 50, 100)), gpu(event("MemcpyD2D", 250, 50), number=1), plane("/device:GPU:2"))
     one, other = times(tmp_path, *planes)
     assert (one.name, in_us(one)) == ("/device:GPU:0", (100, 0, 150, 250))
     assert (other.name, in_us(other)) == ("/device:GPU:1", (0, 50, 200, 250))
@@ -166,7 +149,7 @@ def test_derived_lines_are_no_work(tmp_path: Path) -> None:
 def test_copies_and_fills_of_any_spelling_are_no_kernels(tmp_path: Path) -> None:
     names = ["MemcpyUnknown", "Memset (Device)", "hipMemsetAsync", "Memcpy HtoD (Pageable -> Device)", "MEMCPYDTOH"]
     made = [event(name, 10 * at, 10) for at, name in enumerate(names)]
-    (device,) = times(tmp_path, plane("/device:GPU:0", line("Stream #1", *made, event("memcopy_fusion", 60, 10))))
+    (device,) = times(tmp_path, gpu(*made, event("memcopy_fusion", 60, 10)))
     assert in_us(device) == (10, 50, 10, 70)
 
 
@@ -184,9 +167,6 @@ def test_a_tpu_computes_on_its_op_lines(tmp_path: Path) -> None:
 
 def test_a_device_without_any_duration_has_no_capture(tmp_path: Path) -> None:
     """Events of no duration are not kept, so nothing is."""
-    (device,) = times(tmp_path, plane("/device:GPU:0", line("Stream #1", event("marker", 10, 0))))
+    (device,) = times(tmp_path, gpu(event("marker", 10, 0)))
     assert in_us(device) == (0, 0, 0, 0)
-
-
-def test_no_device_no_time(tmp_path: Path) -> None:
-    assert times(tmp_path, host(event("f", 0, 10)), plane("/device:GPU:0")) == ()
+    assert times(tmp_path, host(event("f", 0, 10)), plane("/device:GPU:0")) == (), "no device"
