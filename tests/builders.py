@@ -130,6 +130,14 @@ def marks(count: int, us: float = 100) -> list[Event]:
     return [event("train", us * number, us, step_num=number) for number in range(count)]
 
 
+def fetching(wait_us: float, step_us: float = 100, count: int = 5) -> bytes:
+    """A job of marked steps, each of which waits for a batch and computes for the rest."""
+    starts = [step_us * number for number in range(count)]
+    waits = [event("IteratorGetNextOp::DoCompute", start, wait_us) for start in starts]
+    ops = [event("MatMul:MatMul", start + wait_us, step_us - wait_us) for start in starts]
+    return space(host(*marks(count, step_us), *waits, *ops))
+
+
 def programs(**by_id: bytes) -> Plane:
     """The plane of XLA's programs: `programs(id_7=hlo_builders.program(...))`."""
     stats = {name: {"Hlo Proto": data, "program_id": int(name.removeprefix("id_"))} for name, data in by_id.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import event, host, logdir_of, space
+from builders import fetching, logdir_of
 from msgspec import Struct
 
 import tfperf
@@ -72,11 +72,7 @@ def test_an_analysis_says_what_it_found(samples: Path) -> None:
 
 
 def test_the_input_of_several_hosts_is_that_of_the_worst(tmp_path: Path) -> None:
-    def job(wait: float) -> bytes:
-        steps = [event("train", 100 * n, 100, step_num=n) for n in range(5)]
-        return space(host(*steps, *(event("IteratorGetNextOp::DoCompute", 100 * n, wait) for n in range(5))))
-
-    line = repr(tfperf.load(logdir_of(tmp_path, a=job(10), b=job(30))))
+    line = repr(tfperf.load(logdir_of(tmp_path, a=fetching(10), b=fetching(30))))
     assert line.endswith("input 30.0% on the host with the longest wait; 2 hosts>")
 
 

@@ -26,11 +26,11 @@ from tfperf.base.files import (
 )
 
 
-def test_a_file_is_replaced_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["file", "x" * 250], ids=["short", "so long that its temporary name must be shorter"])
+def test_a_file_is_replaced_and_nothing_is_left_beside_it(name: str, tmp_path: Path) -> None:
     for data in (b"old", b"new"):
-        replace_file(tmp_path / "file", data)
-    assert (tmp_path / "file").read_bytes() == b"new"
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+        replace_file(tmp_path / name, data)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {name: b"new"}
 
 
 def test_what_cannot_take_its_place_is_removed(tmp_path: Path) -> None:
@@ -49,11 +49,6 @@ def test_an_error_while_writing_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="full"), temporary_beside(tmp_path / "file") as temporary:
         write_half(temporary)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_long_name_has_a_temporary_one_that_file_systems_take(tmp_path: Path) -> None:
-    replace_file(tmp_path / ("x" * 250), b"data")
-    assert (tmp_path / ("x" * 250)).read_bytes() == b"data"
 
 
 def test_of_several_files_all_are_written_or_none(tmp_path: Path) -> None:
@@ -109,10 +104,7 @@ def test_what_is_wrong_with_the_place_is_said(tmp_path: Path) -> None:
 )
 def test_how_to_copy_from_another_machine(address: str, command: str) -> None:
     assert elsewhere(Path(address)).endswith(f"copy it first: {command}")
-
-
-def test_a_path_of_this_machine_is_no_address(tmp_path: Path) -> None:
-    assert [elsewhere(path) for path in (tmp_path, Path("logs"), Path("C:/logs"), Path("a:b/c"))] == [""] * 4
+    assert [elsewhere(Path(path)) for path in ("/tmp", "logs", "C:/logs", "a:b/c")] == [""] * 4, "of this machine"
 
 
 @pytest.mark.skipif(os.name != "posix", reason="files have no owners")
@@ -221,19 +213,14 @@ def test_what_a_killed_process_left_is_put_right_by_the_next(
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(
-    ("at", "when", "after"), [(1, "before", OLD), (1, "after", OLD), (2, "before", OLD), (2, "after", NEW)]
+    ("at", "when", "after"),
+    [(0, "never", NEW), (1, "before", OLD), (1, "after", OLD), (2, "before", OLD), (2, "after", NEW)],
 )
 def test_a_signal_leaves_the_old_folder_or_the_new_one(
     tmp_path: Path, number: int, at: int, when: str, after: dict[str, str]
 ) -> None:
-    assert replaced(tmp_path / "run", number, at, when) != 0
+    assert (replaced(tmp_path / "run", number, at, when) == 0) == (at == 0)
     assert content(tmp_path / "run") == after
-    assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-def test_without_a_signal_it_is_replaced(tmp_path: Path) -> None:
-    assert replaced(tmp_path / "run", signal.SIGKILL, 0, "") == 0
-    assert content(tmp_path / "run") == NEW
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
@@ -246,14 +233,6 @@ def test_an_error_leaves_nothing_and_no_folder_above(tmp_path: Path) -> None:
     assert [str(path.relative_to(tmp_path)) for path in sorted(tmp_path.rglob("*"))] == ["a", "a/b", "a/b/file"]
 
 
-def test_a_folder_is_not_replaced_without_force(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "file").write_text("mine")
-    with pytest.raises(OutputError, match="not empty"), new_folder(tmp_path / "run"):
-        pass
-    assert content(tmp_path / "run") == {"file": "mine"}
-
-
 def test_of_two_processes_the_second_names_the_first(tmp_path: Path) -> None:
     busy = rf"run: process {os.getpid()} on \S+ \(since 2\S+ \S+\) is writing it; wait for it, or choose another path"
     with new_folder(tmp_path / "run") as first:
@@ -262,6 +241,8 @@ def test_of_two_processes_the_second_names_the_first(tmp_path: Path) -> None:
             pytest.fail("two write it")
         with new_folder(tmp_path / "other"):
             assert content(first) == {"file": "first"}, "what is not finished yet is left alone"
+    with pytest.raises(OutputError, match="not empty"), new_folder(tmp_path / "run"):
+        pass
     assert content(tmp_path / "run") == {"file": "first"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "run"]
 

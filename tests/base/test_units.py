@@ -24,19 +24,10 @@ from tfperf.base.units import (
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (None, "-"),
-        (0.0, "0.0"),
-        (-0.0, "0.0"),
-        (0.04, "<0.1"),
-        (-0.02, ">-0.1"),
-        (99.97, ">99.9"),
-        (-99.97, "<-99.9"),
-        (100.0, "100.0"),
-        (-100.0, "-100.0"),
-        (15.04, "15.0"),
-        (-15.06, "-15.1"),
+        (None, "-"), (0.0, "0.0"), (-0.0, "0.0"), (0.04, "<0.1"), (-0.02, ">-0.1"), (99.97, ">99.9"),
+        (-99.97, "<-99.9"), (100.0, "100.0"), (-100.0, "-100.0"), (15.04, "15.0"), (-15.06, "-15.1"),
     ],
-)
+)  # fmt: skip
 def test_a_percentage_is_never_rounded_to_nothing_or_all(value: float | None, shown: str) -> None:
     assert format_percent(value) == shown
 
@@ -51,22 +42,11 @@ def test_a_long_list_is_cut(count: int, shown: str) -> None:
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        (None, "-"),
-        (0.0123, "0.012"),
-        (0.0001, "<0.001"),
-        (-0.0001, ">-0.001"),
-        (0.0, "0.000"),
-        (-0.0, "0.000"),
-        (-1.5, "-1.50"),
-        (1.234, "1.23"),
-        (45.67, "45.7"),
-        (9.996, "10.0"),
-        (99.94, "99.9"),
-        (99.96, "100"),
-        (209.04, "209"),
-        (1234.5, "1234"),
+        (None, "-"), (0.0123, "0.012"), (0.0001, "<0.001"), (-0.0001, ">-0.001"), (0.0, "0.000"), (-0.0, "0.000"),
+        (-1.5, "-1.50"), (1.234, "1.23"), (45.67, "45.7"), (9.996, "10.0"), (99.94, "99.9"), (99.96, "100"),
+        (209.04, "209"), (1234.5, "1234"),
     ],
-)
+)  # fmt: skip
 def test_milliseconds_keep_three_digits(value: float | None, shown: str) -> None:
     assert format_ms(value) == shown
 
@@ -74,19 +54,10 @@ def test_milliseconds_keep_three_digits(value: float | None, shown: str) -> None
 @pytest.mark.parametrize(
     ("size", "shown"),
     [
-        (None, "-"),
-        (0, "0 B"),
-        (-0.0, "0 B"),
-        (999, "999 B"),
-        (1000, "1.00 kB"),
-        (1497632, "1.50 MB"),
-        (15e9, "15.0 GB"),
-        (999_949_999_999, "1.00 TB"),
-        (300 << 30, "322 GB"),
-        (1 << 63, "9.22 EB"),
-        (1.5, "1.50 B"),
+        (None, "-"), (0, "0 B"), (-0.0, "0 B"), (999, "999 B"), (1000, "1.00 kB"), (1497632, "1.50 MB"),
+        (1.5, "1.50 B"), (15e9, "15.0 GB"), (999_949_999_999, "1.00 TB"), (300 << 30, "322 GB"), (1 << 63, "9.22 EB"),
     ],
-)
+)  # fmt: skip
 def test_sizes_have_three_digits_in_the_unit_that_suits_them(size: float | None, shown: str) -> None:
     assert format_bytes(size) == shown
 

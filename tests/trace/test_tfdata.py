@@ -63,42 +63,26 @@ def test_across_threads_a_stage_is_found_by_its_consumer_s_id(tmp_path: Path) ->
     pipelines = pipelines_of(
         tmp_path,
         line("main", call("Root", 0, 10, 1), call("Root::Prefetch", 1, 8, 2, 1, buffer_limit=4, buffered_elements=3)),
-        line("reader", event("PrefetchProduce", 0, 7, element_id=1), call("Root::Prefetch::Map", 1, 5, 3, 2)),
-    )
-    assert tree(pipelines) == ["Root", ".Prefetch", "..Map"]
-    assert pipelines.settings["buffer_limit"].tolist() == [-1, 4, -1]
-    assert pipelines.buffered[1] == 3.0
-    assert pipelines.produced.stage.tolist() == [1], "what is made for the prefetch is the prefetch's work"
-    assert pipelines.calls.in_produce.tolist() == [-1, -1, 0]
-
-
-def test_a_hand_over_that_fetches_nothing_belongs_to_the_others_on_its_thread(tmp_path: Path) -> None:
-    pipelines = pipelines_of(
-        tmp_path,
-        line("main", call("Root", 0, 10, 1), call("Root::Prefetch", 1, 8, 2, 1)),
         line(
             "reader",
-            event("PrefetchProduce", 0, 7),
+            event("PrefetchProduce", 0, 7, element_id=1),
             call("Root::Prefetch::Map", 1, 5, 3, 2),
             event("PrefetchProduce", 8, 2),
         ),
     )
-    assert pipelines.produced.stage.tolist() == [1, 1]
+    assert tree(pipelines) == ["Root", ".Prefetch", "..Map"]
+    assert pipelines.settings["buffer_limit"].tolist() == [-1, 4, -1]
+    assert pipelines.buffered[1] == 3.0
+    assert pipelines.produced.stage.tolist() == [1, 1], "the prefetch's work, also a hand-over that fetches nothing"
+    assert pipelines.calls.in_produce.tolist() == [-1, -1, 0]
 
 
 def test_iterators_of_many_files_are_one_stage(tmp_path: Path) -> None:
     events = [call("Root", 0, 100, 1), call("Root::ParallelInterleaveV4", 1, 98, 2, 1)]
     for number in range(5):
-        events += [
-            call(f"Root::ParallelInterleaveV4[{number}]::FlatMap", 10 * number + 2, 9, 10 + number, 2),
-            call(
-                f"Root::ParallelInterleaveV4[{number}]::FlatMap[{number}]::TFRecord",
-                10 * number + 3,
-                5,
-                20 + number,
-                10 + number,
-            ),
-        ]
+        flat_map, at = f"Root::ParallelInterleaveV4[{number}]::FlatMap", 10 * number
+        events += [call(flat_map, at + 2, 9, 10 + number, 2)]
+        events += [call(f"{flat_map}[{number}]::TFRecord", at + 3, 5, 20 + number, 10 + number)]
     pipelines = pipelines_of(tmp_path, line("python", *events))
     assert tree(pipelines) == ["Root", ".ParallelInterleaveV4", "..FlatMap", "...TFRecord"]
     assert calls(pipelines, "TFRecord") == 5
@@ -123,12 +107,8 @@ def test_a_cache_hides_its_second_iterator_behind_the_same_path(tmp_path: Path) 
         call("Root::MemoryCache", 1, 98, 2, 1),
         call("Root::MemoryCacheImpl::Map", 3, 5, 4, 3),
     ]
-    assert tree(pipelines_of(tmp_path, line("python", *events))) == [
-        "Root",
-        ".MemoryCache",
-        "..MemoryCacheImpl",
-        "...Map",
-    ]
+    cached = ["Root", ".MemoryCache", "..MemoryCacheImpl", "...Map"]
+    assert tree(pipelines_of(tmp_path, line("python", *events))) == cached
 
 
 def two_at_once() -> tuple[Line, Line]:
@@ -138,20 +118,11 @@ def two_at_once() -> tuple[Line, Line]:
     )
 
 
-def test_two_pipelines_with_the_same_stages(tmp_path: Path) -> None:
-    pipelines = pipelines_of(tmp_path, *two_at_once())
-    assert [tree(pipelines, number) for number in (0, 1)] == [["Root", ".Map"]] * 2
-
-
 def test_a_new_iterator_in_each_epoch_is_the_same_pipeline(tmp_path: Path) -> None:
     # The second Map has the address, and so the id, of the first, which is gone.
+    ids = ((0, 1, 7), (20, 2, 7), (40, 3, 8))
     epochs = [
-        call("Root", 0, 10, 1),
-        call("Root::Map", 1, 5, 7, 1),
-        call("Root", 20, 10, 2),
-        call("Root::Map", 21, 5, 7, 2),
-        call("Root", 40, 10, 3),
-        call("Root::Map", 41, 5, 8, 3),
+        each for at, root, id in ids for each in (call("Root", at, 10, root), call("Root::Map", at + 1, 5, id, root))
     ]
     pipelines = pipelines_of(tmp_path, line("python", *epochs))
     assert tree(pipelines) == ["Root", ".Map"]
@@ -203,14 +174,9 @@ def test_an_iterator_that_only_fills_its_buffer_is_a_pipeline_of_its_own(
     """Nobody asks the second one in the capture. Called after the first one, it may have followed it."""
     asked = [made for at in (0, 20) for made in (call("Root", at, 10, 1), call("Root::Prefetch", at + 1, 8, 2, 1))]
     first = [call("Root::Prefetch::Map", at, 5, 3, 2) for at in (2, 12, 22)]
-    second = [
-        made
-        for at in (0, 10, 20)
-        for made in (
-            call("Root::Prefetch::Map", at + second_us, 5, 13, 12),
-            call("Root::Prefetch::Map::Zip", at + second_us + 1, 2, 14, 13),
-        )
-    ]
+    second = []
+    for at in (second_us, 10 + second_us, 20 + second_us):
+        second += [call("Root::Prefetch::Map", at, 5, 13, 12), call("Root::Prefetch::Map::Zip", at + 1, 2, 14, 13)]
     pipelines = pipelines_of(tmp_path, line("main", *asked), line("a", *first), line("b", *second))
     assert len(pipelines.roots) == expected
     assert pipelines.cut == (False, True)[:expected]
@@ -226,6 +192,8 @@ def test_a_pipeline_without_its_outermost_stage_is_cut(tmp_path: Path) -> None:
 
 
 def test_with_two_pipelines_of_the_same_path_a_lost_stage_is_not_guessed(tmp_path: Path) -> None:
+    pipelines = pipelines_of(tmp_path, *two_at_once())
+    assert [tree(pipelines, number) for number in (0, 1)] == [["Root", ".Map"]] * 2
     pipelines = pipelines_of(tmp_path, *two_at_once(), line("runner", call("Root::BatchV2::Range", 2, 1, 4, 3)))
     assert [tree(pipelines, number)[-1] for number in range(3)] == [".Map", ".Map", "..Range"]
     assert pipelines.cut == (False, False, True)
@@ -297,19 +265,9 @@ def test_paths_lose_the_numbers_of_inputs_that_are_alike() -> None:
 
 
 names = st.sampled_from(
-    [
-        "Root",
-        "Root::A",
-        "Root::A::B",
-        "Root::A[0]::B",
-        "Root::Zip[1]::C",
-        "",
-        "::",
-        "Root::A[9]::B::C::D",
-        "Prefetch",
-        "Prefetch::Generator",
-    ]
-)
+    ["Root", "Root::A", "Root::A::B", "Root::A[0]::B", "Root::Zip[1]::C", "", "::", "Root::A[9]::B::C::D", "Prefetch",
+     "Prefetch::Generator"]
+)  # fmt: skip
 iterator_events = st.builds(
     call, names, st.integers(0, 50), st.integers(1, 50), st.integers(-3, 5), st.none() | st.integers(-3, 5)
 )
@@ -407,10 +365,9 @@ def test_a_call_that_takes_what_threads_made_is_waiting(tmp_path: Path) -> None:
     at_work = work.without_waiting(asynchronous_stages(recorded))
     places = {(recorded.stages[stage].name, PLACES[place]) for stage, place in zip(work.stage, work.place, strict=True)}
     kept = zip(at_work.stage, at_work.place, strict=True)
-    assert {(recorded.stages[stage].name, PLACES[place]) for stage, place in kept} == places - {
-        ("ParallelMapV2", "call")
-    }
-    assert ("ParallelMapV2", "call") in places
+    waits = ("ParallelMapV2", "call")
+    assert {(recorded.stages[stage].name, PLACES[place]) for stage, place in kept} == places - {waits}
+    assert waits in places
     stage = [stage.name for stage in recorded.stages].index("ParallelMapV2")
     assert at_work.of(stage).total() == 20 * US
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from tfperf.analysis.parallel.over_hosts import over_hosts
 from tfperf.base.errors import TfperfError
 from tfperf.report.render import RenderOptions, render
 from tfperf.trace.logdir import HostFile
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 
 
 def free_port() -> int:
@@ -101,7 +103,6 @@ def awaited(path: Path) -> None:
     pytest.fail(f"{path} is not there")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_ctrl_c_stops_what_a_worker_is_at(
     dask: tuple[str, subprocess.Popen[bytes]], modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,62 +116,52 @@ def test_ctrl_c_stops_what_a_worker_is_at(
     awaited(tmp_path / "a.xplane.ended")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def fail_while_busy(
+    address: str, folder: Path, said: str, fault: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let a worker work for ever; once it has begun, let `fault` happen, and expect an error that says so."""
+    monkeypatch.setattr(cluster, "_ASK_S", 0.5)
+    from endless import endless
+
+    def wait_and_fail() -> None:
+        awaited(folder / "a.xplane.begun")
+        fault()
+
+    thread = threading.Thread(target=wait_and_fail)
+    thread.start()
+    try:
+        with pytest.raises(TfperfError, match=said), cluster.connected(address) as workers:
+            over_hosts(endless, [HostFile("a", folder / "a.xplane.pb")], workers, Told())
+    finally:
+        thread.join()
+
+
 def test_a_scheduler_that_hangs_is_named(
     dask: tuple[str, subprocess.Popen[bytes]], modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(modules)
     monkeypatch.setattr(cluster, "ANSWER_S", 3)
-    monkeypatch.setattr(cluster, "_ASK_S", 0.5)
-    from endless import endless
-
     address, scheduler = dask
-    files = [HostFile("a", tmp_path / "a.xplane.pb")]
-
-    def stop() -> None:
-        awaited(tmp_path / "a.xplane.begun")
-        scheduler.send_signal(signal.SIGSTOP)
-
-    stopper = threading.Thread(target=stop)
-    stopper.start()
+    said = f"the dask scheduler at {address} has not responded for 3 s"
     try:
-        with (
-            pytest.raises(TfperfError, match=f"the dask scheduler at {address} has not responded for 3 s"),
-            cluster.connected(address) as workers,
-        ):
-            over_hosts(endless, files, workers, Told())
+        fail_while_busy(address, tmp_path, said, lambda: scheduler.send_signal(signal.SIGSTOP), monkeypatch)
     finally:
-        stopper.join()
         scheduler.send_signal(signal.SIGCONT)
     awaited(tmp_path / "a.xplane.ended")
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_the_death_of_the_only_worker_is_named(modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(modules)
-    monkeypatch.setattr(cluster, "_ASK_S", 0.5)
-    from endless import endless
 
     def kill() -> None:
-        awaited(tmp_path / "a.xplane.begun")
         monkeypatch.setattr(cluster, "WORKERS_S", 2)
         processes[1].kill()
 
-    files = [HostFile("a", tmp_path / "a.xplane.pb")]
     with running(modules) as (address, processes):
-        killer = threading.Thread(target=kill)
-        killer.start()
-        try:
-            with (
-                pytest.raises(TfperfError, match=f"the cluster at {address} has had no workers for 2 s"),
-                cluster.connected(address) as workers,
-            ):
-                over_hosts(endless, files, workers, Told())
-        finally:
-            killer.join()
+        said = f"the cluster at {address} has had no workers for 2 s"
+        fail_while_busy(address, tmp_path, said, kill, monkeypatch)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_a_cluster_says_the_same_until_its_scheduler_dies(
     dask: tuple[str, subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
@@ -186,7 +177,6 @@ def test_a_cluster_says_the_same_until_its_scheduler_dies(
             workers.check()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 def test_no_scheduler_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "CONNECT_S", 0.5)
     with pytest.raises(tfperf.TfperfError, match=r"no dask scheduler responds at tcp://127.0.0.1:\d+: "):

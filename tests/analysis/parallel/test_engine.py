@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from builders import event, host, logdir_of, space
+from builders import fetching, known, logdir_of
 from click.testing import Result
 
 import tfperf
@@ -24,10 +24,7 @@ Run = Callable[..., Result]
 
 
 def job(wait_us: float) -> bytes:
-    """Four steps of 1 ms, each of which waits first."""
-    steps = [event("train", 1000 * number, 1000, step_num=number) for number in range(4)]
-    waits = [event("IteratorGetNextOp::DoCompute", 1000 * number, wait_us) for number in range(4)]
-    return space(host(*steps, *waits))
+    return fetching(wait_us, 1000, 4)
 
 
 @pytest.fixture
@@ -113,10 +110,8 @@ def test_a_gate_passes_nothing_where_a_host_is_missing(run_tfperf: Run, logdir: 
 
 def test_hosts_are_chosen_by_name_pattern_and_number(run_tfperf: Run, logdir: Path) -> None:
     def hosts(*options: str) -> list[str]:
-        found: list[str] = json.loads(run_tfperf("analyze", logdir, "--format", "json", *options).stdout)["source"][
-            "hosts"
-        ]
-        return found
+        document = json.loads(run_tfperf("analyze", logdir, "--format", "json", *options).stdout)
+        return [*document["source"]["hosts"]]
 
     assert hosts("--hosts", "*-[12]") == ["worker-1", "worker-2"]
     assert hosts("--hosts", "*-2", "--host", "worker-0") == ["worker-0", "worker-2"]
@@ -154,8 +149,7 @@ def test_ctrl_c_ends_the_pool(logdir: Path, tmp_path: Path) -> None:
         text=True,
         env={**os.environ, "PYTHONPATH": paths},
     )
-    assert process.stderr is not None
-    assert process.stderr.readline() == "busy\n"
+    assert known(process.stderr).readline() == "busy\n"
     workers = _children(process.pid)
     assert workers
     process.send_signal(signal.SIGINT)

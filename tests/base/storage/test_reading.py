@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import known
 from click.testing import Result
 from storage_servers import Fault, WebServer, web_server
 
@@ -34,6 +35,9 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "PART_BYTES", PART)
 
 
+Store = Callable[[bytes], RemotePath]
+
+
 def read(path: RemotePath) -> bytes:
     with download(path) as file:
         return file.read()
@@ -43,11 +47,21 @@ def at(server: WebServer, bucket: str, key: str = KEY) -> RemotePath:
     return RemotePath(f"s3://{bucket}/{key}", endpoint_url=server.url)
 
 
-def test_a_file_is_sent_once_in_few_requests(s3: WebServer, bucket: tuple[str, Any]) -> None:
+@pytest.fixture
+def stored(s3: WebServer, bucket: tuple[str, Any]) -> Store:
+    """Store bytes under the key, and return the file as it is listed."""
     name, files = bucket
-    files.pipe_file(f"{name}/{KEY}", DATA)
-    (file,) = list_files(at(s3, name, "logs"), ".xplane.pb")
-    assert read(file) == DATA
+
+    def store(data: bytes) -> RemotePath:
+        files.pipe_file(f"{name}/{KEY}", data)
+        (file,) = list_files(at(s3, name, "logs"), ".xplane.pb")
+        return file
+
+    return store
+
+
+def test_a_file_is_sent_once_in_few_requests(s3: WebServer, stored: Store) -> None:
+    assert read(stored(DATA)) == DATA
     assert [each.method for each in s3.answered].count("GET") == 5  # one lists
     assert len(s3.answered) == 6
     assert sum(each.body_bytes for each in s3.answered) < 1.02 * len(DATA)
@@ -65,11 +79,10 @@ def test_a_small_file_is_one_request(s3: WebServer, bucket: tuple[str, Any]) -> 
 
 
 @pytest.mark.parametrize("fault", [Fault(status=503, times=2), Fault(cuts=True), Fault(status=500)])
-def test_a_server_that_fails_is_asked_again(fault: Fault, s3: WebServer, bucket: tuple[str, Any]) -> None:
-    name, files = bucket
-    files.pipe_file(f"{name}/{KEY}", DATA)
+def test_a_server_that_fails_is_asked_again(fault: Fault, s3: WebServer, stored: Store) -> None:
+    file = stored(DATA)
     s3.faults.append(fault)
-    assert read(at(s3, name)) == DATA
+    assert read(file) == DATA
 
 
 @pytest.mark.parametrize(
@@ -80,13 +93,9 @@ def test_a_server_that_fails_is_asked_again(fault: Fault, s3: WebServer, bucket:
         (503, r"the server is busy or the connection keeps dropping .*; try again later"),
     ],
 )
-def test_what_a_server_refuses_is_said_in_one_line(
-    status: int, words: str, s3: WebServer, bucket: tuple[str, Any]
-) -> None:
-    name, files = bucket
-    files.pipe_file(f"{name}/{KEY}", DATA)
+def test_what_a_server_refuses_is_said_in_one_line(status: int, words: str, s3: WebServer, stored: Store) -> None:
+    file = stored(DATA)
     s3.faults.append(Fault(status=status, times=9))
-    (file,) = list_files(at(s3, name, "logs"), ".xplane.pb")
     with pytest.raises(TraceNotFoundError, match=words) as caught:
         download(file)
     assert "\n" not in str(caught.value)
@@ -94,23 +103,17 @@ def test_what_a_server_refuses_is_said_in_one_line(
 
 
 @pytest.mark.parametrize("new", [DATA[::-1], DATA[:-1], DATA + b"more", DATA[:PART], b""])
-def test_a_file_that_is_replaced_meanwhile_is_an_error(new: bytes, s3: WebServer, bucket: tuple[str, Any]) -> None:
-    name, files = bucket
-    files.pipe_file(f"{name}/{KEY}", DATA)
-    (file,) = list_files(at(s3, name, "logs"), ".xplane.pb")
-    s3.faults += [Fault(times=2), Fault(before=lambda: files.pipe_file(f"{name}/{KEY}", new))]
+def test_a_file_that_is_replaced_meanwhile_is_an_error(new: bytes, s3: WebServer, stored: Store) -> None:
+    file = stored(DATA)
+    s3.faults += [Fault(times=2), Fault(before=lambda: stored(new))]
     with pytest.raises(TraceFormatError, match=r"changed while being read; try again once it is complete$"):
         download(file)
 
 
 @pytest.mark.parametrize("grown", [DATA[:10], DATA[: PART + 1]])
-def test_a_file_of_one_part_that_changes_its_size_is_an_error(
-    grown: bytes, s3: WebServer, bucket: tuple[str, Any]
-) -> None:
-    name, files = bucket
-    files.pipe_file(f"{name}/{KEY}", DATA[:PART])
-    (file,) = list_files(at(s3, name, "logs"), ".xplane.pb")
-    files.pipe_file(f"{name}/{KEY}", grown)
+def test_a_file_of_one_part_that_changes_its_size_is_an_error(grown: bytes, stored: Store) -> None:
+    file = stored(DATA[:PART])
+    stored(grown)
     with pytest.raises(TraceFormatError, match="changed while being read"):
         download(file)
 
@@ -137,13 +140,7 @@ def test_a_web_server_that_fails_is_asked_again(fault: Fault) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
-    [
-        (401, "permission denied; use a signed address"),
-        (403, "permission denied"),
-        (404, "does not exist"),
-        (503, "is busy"),
-    ],
+    ("status", "words"), [(401, "permission denied; use a signed address"), (404, "does not exist"), (503, "is busy")]
 )
 def test_what_a_web_server_refuses_holds_no_secret(status: int, words: str) -> None:
     with web_server({"/a.xplane.pb": DATA}) as server:
@@ -320,9 +317,7 @@ def test_folders_of_a_web_server_are_followed_but_not_out_of_the_logdir() -> Non
         assert (run.name, [file.host for file in run.files]) == ("a b", ["v m"])
         assert run.files[0].size_bytes is None
         assert isinstance(run.files[0].path, RemotePath)
-        looked_up = look_up(run.files[0].path).listed
-        assert looked_up is not None
-        assert looked_up.size_bytes == 2
+        assert known(look_up(run.files[0].path).listed).size_bytes == 2
         server.has_folders = False
         with pytest.raises(TraceNotFoundError, match="does not exist"):
             find_runs(RemotePath(f"{server.url}/logs/"))

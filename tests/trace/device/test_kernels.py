@@ -333,20 +333,16 @@ def test_a_huge_name_takes_no_time_of_tensor_cores() -> None:
     assert {part: uses_tensor_cores(part * 200_000) for part in parts} == parts
 
 
+PRODUCTS = ("Conv2D", "Conv2DBackpropFilter", "Conv3DBackpropInputV2", "BatchMatMulV2", "BatchMatMulV3", "_FusedConv2D",
+            "_FusedMatMul", "CudnnRNNV3", "DepthwiseConv2dNativeBackpropInput")  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("op", "eligible"),
     [
         (("MatMul", "MatMul"), True),  # also at the top scope
         (("a/MatMul_1", "MatMul"), True),
-        (("a/conv", "Conv2D"), True),
-        (("a/conv", "Conv2DBackpropFilter"), True),
-        (("a/conv", "Conv3DBackpropInputV2"), True),
-        (("a/b", "BatchMatMulV2"), True),
-        (("a/b", "BatchMatMulV3"), True),
-        (("a/b", "_FusedConv2D"), True),
-        (("a/b", "_FusedMatMul"), True),
-        (("a/rnn", "CudnnRNNV3"), True),
-        (("a/d", "DepthwiseConv2dNativeBackpropInput"), True),
+        *((("a/b", op_type), True) for op_type in PRODUCTS),
         (("a/MatMul", "Cast"), False),  # the type counts, not the name
         (("a/b", "SparseTensorDenseMatMul"), False),
         (("a/b", "BiasAdd"), False),

@@ -21,7 +21,6 @@ from tfperf.trace.host.host_ops import (
     host_ops,
 )
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.steps.eager import run_from_python
 
 US = 1_000_000
 
@@ -32,19 +31,20 @@ def flags(summed: HostOps) -> dict[str, int]:
 
 
 def test_an_op_inside_an_eager_execution_is_eager(tmp_path: Path) -> None:
-    made = plane(
-        "/host:CPU",
-        line(
-            "python",
-            event("EagerExecute", 0, 20, is_func=0, eager_op="Tanh"),
-            event("EagerKernelExecute", 5, 10),
-            event("Tanh:Tanh", 6, 5),
-            event("EagerExecute", 30, 20, is_func=1),
-            event("f/MatMul:MatMul", 35, 5),
-        ),
-        line("executor", event("ExecutorState::Process", 0, 9), event("f/Add:Add", 1, 5)),
+    python = line(
+        "python",
+        event("EagerExecute", 0, 20, is_func=0, eager_op="Tanh"),
+        event("EagerKernelExecute", 5, 10),
+        event("Tanh:Tanh", 6, 5),
+        event("EagerExecute", 30, 20, is_func=1),
+        event("f/MatMul:MatMul", 35, 5),
     )
-    assert flags(host_ops(trace_of(tmp_path, made))) == {"Tanh": EAGER, "f/MatMul": FUNCTION, "f/Add": FUNCTION}
+    executor = line("executor", event("ExecutorState::Process", 0, 9), event("f/Add:Add", 1, 5))
+    assert flags(host_ops(trace_of(tmp_path, plane("/host:CPU", python, executor)))) == {
+        "Tanh": EAGER,
+        "f/MatMul": FUNCTION,
+        "f/Add": FUNCTION,
+    }
 
 
 def test_the_innermost_decides(tmp_path: Path) -> None:
@@ -67,61 +67,36 @@ def test_the_innermost_decides(tmp_path: Path) -> None:
 
 
 def test_old_names_say_what_is_run(tmp_path: Path) -> None:
-    trace = trace_of(
-        tmp_path,
-        host(
-            event("EagerExecute: __inference_f_1", 0, 20),
-            event("f/Add:Add", 5, 5),
-            event("EagerExecute: LogicalAnd", 30, 9),
-            event("LogicalAnd:LogicalAnd", 32, 5),
-        ),
+    made = host(
+        event("EagerExecute: __inference_f_1", 0, 20),
+        event("f/Add:Add", 5, 5),
+        event("EagerExecute: LogicalAnd", 30, 9),
+        event("LogicalAnd:LogicalAnd", 32, 5),
     )
-    assert flags(host_ops(trace)) == {"f/Add": FUNCTION, "LogicalAnd": EAGER}
+    assert flags(host_ops(trace_of(tmp_path, made))) == {"f/Add": FUNCTION, "LogicalAnd": EAGER}
 
 
 def test_what_the_profiler_noted_comes_first(tmp_path: Path) -> None:
-    trace = trace_of(
-        tmp_path,
-        host(
-            event("A:A", 0, 9, is_eager=1),
-            event("A:A", 10, 9, is_eager=0),
-            event("B:B", 20, 9, is_eager=0),
-            event("C:C", 30, 9),
-        ),
-    )
+    noted = event("A:A", 0, 9, is_eager=1), event("A:A", 10, 9, is_eager=0), event("B:B", 20, 9, is_eager=0)
+    trace = trace_of(tmp_path, host(*noted, event("C:C", 30, 9)))
     assert flags(host_ops(trace)) == {"A": EAGER, "B": FUNCTION, "C": UNKNOWN}
 
 
 def test_nothing_is_known_without_events_of_running_ops(tmp_path: Path) -> None:
-    trace = trace_of(tmp_path, host(event("A:A", 0, 9)))
-    assert run_from_python(trace) is None
-    assert flags(host_ops(trace)) == {"A": UNKNOWN}
-
-
-def test_odd_values_of_is_func_are_no_eager_op(tmp_path: Path) -> None:
+    assert flags(host_ops(trace_of(tmp_path, host(event("A:A", 0, 9))))) == {"A": UNKNOWN}
     trace = trace_of(tmp_path, host(event("EagerExecute", 0, 9, is_func=-5), event("A:A", 1, 5)))
-    assert flags(host_ops(trace)) == {"A": FUNCTION}
+    assert flags(host_ops(trace)) == {"A": FUNCTION}, "an odd value is no eager op"
 
 
 def compiled_trace(tmp_path: Path) -> HostTrace:
     """Two programs; `fusion` is in both and comes from different ops, `copy` comes from none, 9 is no program."""
-    trace = trace_of(
-        tmp_path,
-        host(
-            event("m/dense:__inference", 0, 100),
-            event("fusion", 1, 10, hlo_op="fusion", program_id=4),
-            event("fusion", 21, 20, hlo_op="fusion", program_id=5),
-            event("copy", 50, 5, hlo_op="copy", program_id=4),
-            event("fusion", 60, 30, hlo_op="fusion", program_id=9),
-        ),
-    )
-    return replace(
-        trace,
-        hlo_protos={
-            4: program("first", fusion=("fusion", "m/dense/MatMul", "MatMul"), copy=("copy", "", "")),
-            5: program("second", fusion=("fusion", "m/out/Add", "AddV2")),
-        },
-    )
+    ops = ("fusion", 1, 10, 4), ("fusion", 21, 20, 5), ("copy", 50, 5, 4), ("fusion", 60, 30, 9)
+    made = (event(name, at, lasts, hlo_op=name, program_id=id) for name, at, lasts, id in ops)
+    known = {
+        4: program("first", fusion=("fusion", "m/dense/MatMul", "MatMul"), copy=("copy", "", "")),
+        5: program("second", fusion=("fusion", "m/out/Add", "AddV2")),
+    }
+    return replace(trace_of(tmp_path, host(event("m/dense:__inference", 0, 100), *made)), hlo_protos=known)
 
 
 def program(module: str, **instructions: tuple[str, str, str]) -> bytes:
@@ -199,14 +174,8 @@ def test_functions_of_tf_data_have_no_name_of_their_own(tmp_path: Path) -> None:
 
 
 def test_the_innermost_call_counts(tmp_path: Path) -> None:
-    python = line(
-        "python",
-        event("PjitFunction(outer)", 0, 100),
-        event("PjitFunction(inner)", 10, 50),
-        event("dot:", 20, 10),
-        event("add:", 70, 10),
-    )
-    found = functions(tmp_path, python)
+    calls = event("PjitFunction(outer)", 0, 100), event("PjitFunction(inner)", 10, 50)
+    found = functions(tmp_path, line("python", *calls, event("dot:", 20, 10), event("add:", 70, 10)))
     assert (found["dot:"], found["add:"]) == ("inner", "outer")
 
 

@@ -40,50 +40,32 @@ def test_a_host_without_a_recorded_call_has_no_main_thread(tmp_path: Path) -> No
     assert host_states(trace, launch_links(trace, np.empty(0, np.int64))).main is None
 
 
-@pytest.mark.parametrize(
-    ("name", "state"),
-    [
-        ("cuStreamSynchronize", State.SYNC),
-        ("hipStreamSynchronize", State.SYNC),
-        ("MemcpyD2H", State.SYNC),
-        ("cuMemcpyDtoHAsync_v2", State.SYNC),
-        ("$ops.py:395 numpy", State.SYNC),
-        ("cuEventQuery", State.NONE),
-        ("MemcpyH2D", State.COPY),
-        ("cuMemcpyHtoDAsync_v2", State.COPY),
-        ("IteratorGetNext/_1:_Send", State.COPY),
-        ("hipMemcpyDtoDAsync", State.LAUNCH),
-        ("cuLaunchKernel", State.LAUNCH),
-        ("hipModuleLaunchKernel", State.LAUNCH),
-        ("cuModuleLoadData", State.COMPILE),
-        ("PJRT_LoadedExecutable_Execute", State.LAUNCH),
-        ("PjitFunction(f)", State.CALL),
-        ("EagerExecute: MatMul", State.CALL),
-        ("MemoryAllocation", State.NONE),
-        ("Iterator::Root::Prefetch", State.NONE),
-        ("MatMul:MatMul", State.COMPUTE),
-        ("TfrtTpuLoadedExecutable::ExecuteLaunch", State.LAUNCH),
-        ("tpu::System::Execute=>IssueSequencedEvent", State.LAUNCH),
-        ("DoEnqueueProgram", State.LAUNCH),
-        ("tpu::System::Execute=>Done", State.NONE),
-        ("ReadSyncFlag", State.NONE),
-        ("CompleteCallbacks", State.NONE),
-        ("Acquire semaphore", State.NONE),
-        ("MutexLock::Acquire", State.NONE),
-        ("LoadProgram", State.COMPILE),
-        ("TfrtTpuCompiler::Compile", State.COMPILE),
-        ("tpu::System::TransferToDevice=>IssueEvent", State.COPY),
-        ("MapDmaBuffer", State.COPY),
-        ("XlaLinearize", State.COPY),
-        ("XlaDelinearize", State.SYNC),
-        ("tpu::System::TransferFromDevice", State.SYNC),
-        ("PCIe/Memcpy Dispatch", State.SYNC),
-        ("ArrayImpl.copy_to_host_async", State.SYNC),
-        ("block_until_ready", State.SYNC),
-        ("", State.OTHER),
-        ("\x1b[31m" * 1000, State.OTHER),
+STATES = {
+    State.SYNC: [
+        "cuStreamSynchronize", "hipStreamSynchronize", "MemcpyD2H", "cuMemcpyDtoHAsync_v2", "$ops.py:395 numpy",
+        "XlaDelinearize", "tpu::System::TransferFromDevice", "PCIe/Memcpy Dispatch", "ArrayImpl.copy_to_host_async",
+        "block_until_ready",
     ],
-)
+    State.NONE: [
+        "cuEventQuery", "MemoryAllocation", "Iterator::Root::Prefetch", "tpu::System::Execute=>Done", "ReadSyncFlag",
+        "CompleteCallbacks", "Acquire semaphore", "MutexLock::Acquire",
+    ],
+    State.COPY: [
+        "MemcpyH2D", "cuMemcpyHtoDAsync_v2", "IteratorGetNext/_1:_Send", "tpu::System::TransferToDevice=>IssueEvent",
+        "MapDmaBuffer", "XlaLinearize",
+    ],
+    State.LAUNCH: [
+        "hipMemcpyDtoDAsync", "cuLaunchKernel", "hipModuleLaunchKernel", "PJRT_LoadedExecutable_Execute",
+        "TfrtTpuLoadedExecutable::ExecuteLaunch", "tpu::System::Execute=>IssueSequencedEvent", "DoEnqueueProgram",
+    ],
+    State.COMPILE: ["cuModuleLoadData", "LoadProgram", "TfrtTpuCompiler::Compile"],
+    State.CALL: ["PjitFunction(f)", "EagerExecute: MatMul"],
+    State.COMPUTE: ["MatMul:MatMul"],
+    State.OTHER: ["", "\x1b[31m" * 1000],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "state"), [(name, state) for state, names in STATES.items() for name in names])
 def test_names_tell_states(name: str, state: State) -> None:
     assert state_of(name) == state
 

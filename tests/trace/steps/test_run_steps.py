@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import Plane, event, line, plane, read_back, trace_of
+from builders import Event, Plane, event, line, plane, read_back, trace_of
 from jax_builders import FORWARD, GRADIENT, OTHER, Instructions, call, programs
 from places import SHARED
 from synthetic_tpu import JUMP, Offload, offload_tpu
@@ -38,6 +38,12 @@ def linked(runs: Sequence[tuple[str, float, float]], called: Sequence[float]) ->
         for each in call(name[4:-3], at, 5, event("DoEnqueueProgram", at + 1, 1, _p=nth, _pt=12))
     ]
     return plane("/device:TPU:0", line("XLA Modules", *made)), plane("/host:CPU", line("python", *calls))
+
+
+def beside(threads: Plane, *events: Event) -> Plane:
+    """The thread of a host with more events."""
+    both = [*threads.lines[0].events, *events]
+    return plane("/host:CPU", line("python", *sorted(both, key=lambda each: (each.start_us, -each.duration_us))))
 
 
 def windows(steps: Steps) -> list[tuple[float, float]]:
@@ -123,8 +129,7 @@ def test_a_program_that_waits_has_steps_from_call_to_call(tmp_path: Path) -> Non
     made, threads = linked(runs, [0, 100, 200, 300])
     waits = [event("block_until_ready", 100 * nth + 6, 80) for nth in range(4)]
     read_later = event("np.asarray(jax.Array)", 395, 1000)
-    python = sorted([*threads.lines[0].events, *waits, read_later], key=lambda each: each.start_us)
-    steps = find_steps(trace_of(tmp_path, made, plane("/host:CPU", line("python", *python)), programs({})))
+    steps = find_steps(trace_of(tmp_path, made, beside(threads, *waits, read_later), programs({})))
     assert windows(steps) == [(0, 100), (100, 200), (200, 300), (300, 386)]
     assert steps.flags == ("", "", "", "end estimated")
 
@@ -135,8 +140,7 @@ def test_a_single_run_is_a_step_from_its_call_only_if_the_program_waits(
 ) -> None:
     made, threads = linked([("jit_f(1)", 200, 20)], [0])
     awaited = [event("block_until_ready", 6, 280)] * waits
-    python = line("python", *threads.lines[0].events, *awaited)
-    steps = find_steps(trace_of(tmp_path, made, plane("/host:CPU", python), programs({})))
+    steps = find_steps(trace_of(tmp_path, made, beside(threads, *awaited), programs({})))
     assert windows(steps) == [window]
 
 
@@ -151,9 +155,8 @@ def test_a_first_call_among_few_is_cold_and_does_not_count(tmp_path: Path) -> No
 def test_a_step_in_which_the_chip_waits_for_a_compilation_does_not_count(tmp_path: Path) -> None:
     runs = [("jit_f(1)", at, 100) for at in (50, 150, 250, 410, 510, 610)]
     made, threads = linked(runs, [0, 10, 20, 30, 405, 406])
-    compiling = event("backend_compile", 340, 60)
-    python = sorted([*threads.lines[0].events, compiling], key=lambda each: each.start_us)
-    steps = find_steps(trace_of(tmp_path, made, plane("/host:CPU", line("python", *python)), programs({})))
+    compiling = beside(threads, event("backend_compile", 340, 60))
+    steps = find_steps(trace_of(tmp_path, made, compiling, programs({})))
     assert steps.flags == ("", "", "retrace", "", "", "")
 
 
@@ -168,10 +171,6 @@ def test_a_marker_may_be_the_name_of_a_program(tmp_path: Path, pattern: str) -> 
     steps = find_steps(trace_of(tmp_path, chip(*runs)), pattern)
     assert (steps.source, windows(steps)) == ("markers", [(0, 100), (100, 200), (200, 240)])
     assert steps.kinds == ("step",) * 3
-
-
-def test_several_programs_that_a_marker_names_are_kinds(tmp_path: Path) -> None:
-    runs = [(name, 50 * nth, 40) for nth, name in enumerate(["jit_f(1)", "jit_g(2)"] * 3)]
     assert find_steps(trace_of(tmp_path, chip(*runs)), "jit_*").kinds == ("jit_f", "jit_g") * 3
 
 
@@ -181,8 +180,7 @@ def test_marks_of_a_program_that_runs_ahead_have_the_times_of_their_runs(tmp_pat
     made, threads = linked([*runs, ("jit_f(1)", 9000, 1)], [0, 10, 20, 30, 40])
     made = plane(made.name, line("XLA Modules", *made.lines[0].events[:-1]))
     marks = [event("train", 10 * nth, 8, step_num=nth) for nth in range(5)]
-    python = sorted([*threads.lines[0].events, *marks], key=lambda each: (each.start_us, -each.duration_us))
-    steps = find_steps(trace_of(tmp_path, made, plane("/host:CPU", line("python", *python)), programs({})))
+    steps = find_steps(trace_of(tmp_path, made, beside(threads, *marks), programs({})))
     assert steps.source == "markers"
     assert steps.numbers.tolist() == [0, 1, 2, 3]
     assert windows(steps) == [(50, 150), (150, 250), (250, 350), (350, 449)]
