@@ -589,14 +589,14 @@ ADVICE: Mapping[str, Advice] = {
             "jax": "move fewer bytes: bfloat16 arrays, elementwise functions in the same jit as their inputs",
         },
         saves=(0.0, 0.5),
-        assumption="half of the time of ops on 32-bit numbers, if the shapes in the profile identify them",
+        assumption="16 bit halves the time of ops on 32-bit numbers, if the shapes in the profile identify these ops",
         url=f"{GUIDE}/gpu_performance_analysis",
     ),
     "aligned_sizes": Advice(
         texts=everywhere("round sizes up to multiples of 8 (better 64): units, channels, vocabulary, batch"),
         on_tpus=everywhere("round sizes up to multiples of 128 (batch: 8): units, channels, vocabulary"),
         saves=(0.0, 1.0),
-        assumption="at most the performance of aligned products in this capture",
+        assumption="aligned sizes bring these products at most to the performance of aligned products in this capture",
         url=f"{NVIDIA}/dl-performance-matrix-multiplication/index.html",
     ),
     "larger_products": Advice(
