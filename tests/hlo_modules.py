@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from tfperf.formats.hlo.model import UNKNOWN, FoundComputation, FoundInstruction, Module, Shape, link
+from tfperf.formats.hlo.model import UNKNOWN, ConvolutionDims, FoundComputation, FoundInstruction, Module, Shape, link
 
 ADD = "add.f32"
+NHWC = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
 
 
 def shape(text: str) -> Shape:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from hlo_modules import computation, module, op, scalar
 
-from tfperf.formats.hlo.model import ConvolutionDims, DotDims, FoundComputation, FoundInstruction, Module, OpMetadata
+from tfperf.formats.hlo.model import DotDims, FoundComputation, FoundInstruction, Module, OpMetadata
 from tfperf.models.linter.rule import Ledger
 from tfperf.models.linter.rules import RULES, check_program
 
@@ -21,7 +21,6 @@ def parameter(name: str, of: str, at: int = 0) -> FoundInstruction:
 
 
 PLAIN = DotDims((1,), (0,))
-NHWC = ConvolutionDims(0, 3, (1, 2), 2, 3, (0, 1), 0, 3, (1, 2))
 
 
 def dotted(left: str, right: str, of: str, dims: DotDims = PLAIN, name: str = "jit(f)/dot") -> list[FoundInstruction]:

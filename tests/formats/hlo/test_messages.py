@@ -2,31 +2,26 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from builders import known
 from hlo_builders import F32, computation, instruction, program, shape
 from hypothesis import given
 from hypothesis import strategies as st
-from protobytes import field, message
+from protobytes import field, message, written
 
 from tfperf.formats.hlo.messages import NamedInstruction, accessed_bytes, read_names
 from tfperf.trace.read import read_host
 
 
-def test_bytes_are_added_up_by_memory() -> None:
-    accesses = [(1, 1, 100), (2, 1, 300), (1, 2, 7)]
-    breakdown = b"".join(
-        field(1, message(field(1, kind), field(2, space), field(3, size))) for kind, space, size in accesses
-    ).decode("latin-1")
-    assert (accessed_bytes(breakdown), accessed_bytes(breakdown, space=2)) == (400, 7)
+def accessed(*accesses: tuple[int, int, int]) -> str:
+    """A breakdown of kind, memory space and size of each access."""
+    fields = (message(field(1, kind), field(2, space), field(3, size)) for kind, space, size in accesses)
+    return b"".join(field(1, each) for each in fields).decode("latin-1")
 
 
-def test_an_empty_one_says_that_nothing_is_touched_and_a_damaged_one_nothing() -> None:
-    assert accessed_bytes("") == 0
-    assert accessed_bytes("\x0a\xff") is None
-    assert accessed_bytes("\u2603") is None
-    negative = field(1, message(field(2, 1), field(3, -5))).decode("latin-1")
-    assert accessed_bytes(negative) is None
+def test_bytes_are_added_up_by_memory_and_damaged_ones_are_unknown() -> None:
+    breakdown = accessed((1, 1, 100), (2, 1, 300), (1, 2, 7))
+    assert (accessed_bytes(breakdown), accessed_bytes(breakdown, space=2), accessed_bytes("")) == (400, 7, 0)
+    assert [accessed_bytes(text) for text in ("\x0a\xff", "\u2603", accessed((0, 1, -5)))] == [None] * 3
 
 
 SOURCE = field(7, message(field(1, b"MatMul"), field(2, b"model/dense/MatMul")))
@@ -78,19 +73,14 @@ def blob(data: bytes) -> bytes:
     return field(5, message(field(1, 1), field(6, data)))
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "made.xplane.pb"
-
-
-def test_the_program_id_is_a_stat_or_the_key(path: Path) -> None:
+def test_the_program_id_is_a_stat_or_the_key(tmp_path: Path) -> None:
     """An id above 2^63 is kept as the signed number that events have for it."""
     stat = field(5, message(field(1, 2), field(3, (1 << 64) - 5)))
-    path.write_bytes(plane_with(entry(7, blob(named("a"))), entry(8, blob(named("b")), stat)))
+    path = written(tmp_path, plane_with(entry(7, blob(named("a"))), entry(8, blob(named("b")), stat)))
     programs = read_host(path).programs
     assert {key: each.module for key, each in programs.items()} == {7: "a", -5: "b"}
 
 
-def test_bytes_that_are_no_program_are_left_out(path: Path) -> None:
-    path.write_bytes(plane_with(entry(7, blob(b"\xff\xff\xff")), entry(8)))
+def test_bytes_that_are_no_program_are_left_out(tmp_path: Path) -> None:
+    path = written(tmp_path, plane_with(entry(7, blob(b"\xff\xff\xff")), entry(8)))
     assert read_host(path).programs == {}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,20 +15,11 @@ from builders import known
 from checkpoint_builders import MAGIC, block, table, with_trailer, write_checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
-from job_environment import job_environment
+from job_environment import needs_tensorflow, run_python
 from protobytes import varint, written
 from tfprof_builders import graph, message, node, shape
 
-from tfperf.formats.models.checkpoint import (
-    OBJECT_GRAPH,
-    Checkpoint,
-    Tensor,
-    crc32c,
-    is_checkpoint,
-    is_table,
-    masked,
-    read_table,
-)
+from tfperf.formats.models.checkpoint import OBJECT_GRAPH, Checkpoint, Tensor, crc32c, is_checkpoint, masked, read_table
 from tfperf.formats.models.dtypes import dtype_name, dtype_number
 from tfperf.formats.models.input_file import InputFile, TfprofInputError
 from tfperf.models.tfprof.model import CHECKPOINT_VARIABLES
@@ -214,12 +203,6 @@ def test_keys_share_what_they_start_with(tmp_path: Path) -> None:
     assert read(tmp_path, table(entries + bytes(4) + b"\1\0\0\0")) == {b"abc": b"X", b"abd": b"Y", b"abde": b""}
 
 
-def test_a_table_of_tensorflow_is_read() -> None:
-    assert is_table(INDEX.read_bytes())
-    names = [key for key in read_table(InputFile(INDEX, "checkpoint")) if not key.startswith(b"\0")]
-    assert names[:4] == [b"", b"a/bias", b"a/bias/Adam", b"a/bias/Adam_1"]
-
-
 @pytest.mark.parametrize(("method", "name"), [(1, "snappy"), (4, "zstd"), (9, "method 9")])
 def test_a_compressed_block_is_one_clear_error(tmp_path: Path, method: int, name: str) -> None:
     path = written(tmp_path, table(block({b"": b""}), compression=method), name="x.index")
@@ -277,26 +260,15 @@ def bit_by_bit(data: bytes) -> int:
     return state ^ 0xFFFFFFFF
 
 
-def test_the_checksum_is_that_of_the_standard() -> None:
-    assert crc32c(b"123456789") == 0xE3069283
-    assert crc32c(bytes(32)) == 0x8A9136AA
+def test_the_checksum_is_that_of_the_standard_and_a_mask_keeps_32_bits() -> None:
+    assert (crc32c(b"123456789"), crc32c(bytes(32))) == (0xE3069283, 0x8A9136AA)
+    assert (masked(0xFFFFFFFF), masked(0)) == (0xA282EAD7, 0xA282EAD8)
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4, 2047, 2048, 2049, 5000, 10_001])
 def test_bytes_done_together_have_the_checksum_of_bytes_done_one_by_one(size: int) -> None:
-    data = random.Random(size).randbytes(size)
-    assert crc32c(data) == bit_by_bit(data)
-
-
-@pytest.mark.parametrize("cut", [0, 1, 3, 2500, 5000])
-def test_a_checksum_goes_on_where_it_ended(cut: int) -> None:
-    data = random.Random(cut).randbytes(5000)
-    assert crc32c(data[cut:], crc32c(data[:cut])) == crc32c(data)
-
-
-def test_a_mask_keeps_32_bits() -> None:
-    assert masked(0xFFFFFFFF) == 0xA282EAD7
-    assert masked(0) == 0xA282EAD8
+    data, cut = random.Random(size).randbytes(size), size // 3
+    assert crc32c(data) == crc32c(data[cut:], crc32c(data[:cut])) == bit_by_bit(data)
 
 
 _SAVE = """
@@ -331,11 +303,9 @@ json.dump(whole, open(f"{folder}/values.json", "w"))
 """
 
 
-@pytest.mark.tensorflow
-@pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+@needs_tensorflow
 def test_values_are_those_that_tensorflow_saved(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _SAVE, str(tmp_path)]
-    subprocess.run(command, check=True, env=job_environment(keras=False), capture_output=True, timeout=300)
+    run_python("-c", _SAVE, tmp_path)
     expected = json.loads((tmp_path / "values.json").read_bytes())
     assert len(expected) == 26
     for version in ("v1", "v2"):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
-from protobytes import field
+from job_environment import needs_tensorflow, run_python
+from protobytes import field, written
 from tfprof_builders import graph, message, node
 
 from tfperf.formats.models.dtypes import shapes
@@ -28,8 +26,7 @@ LAYER = (
 
 
 def read(folder: Path, data: bytes) -> Graph:
-    (folder / "graph").write_bytes(data)
-    return read_graph(InputFile(folder / "graph", "GraphDef"))
+    return read_graph(InputFile(written(folder, data), "GraphDef"))
 
 
 def test_nodes_in_the_order_of_the_file(tmp_path: Path) -> None:
@@ -155,11 +152,9 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.tensorflow
-@pytest.mark.skipif(not find_spec("tensorflow"), reason="TensorFlow is not installed")
+@needs_tensorflow
 def test_fields_have_the_names_and_numbers_of_tensorflow() -> None:
-    output = subprocess.run([sys.executable, "-c", DUMP], capture_output=True, text=True, check=True).stdout
-    theirs = json.loads(output.splitlines()[-1])
+    theirs = json.loads(run_python("-c", DUMP, lean=False).stdout.splitlines()[-1])
     different = []
     for kind in (*SAME_NAMES, *OTHER_NAMES):
         of_theirs = theirs[OTHER_NAMES.get(kind, kind)]

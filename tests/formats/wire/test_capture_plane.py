@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from builders import event, host, known, plane, space, trace_of
@@ -17,18 +16,9 @@ from tfperf.trace.read import read_host
 
 pytestmark = pytest.mark.usefixtures("decoder_name")
 FACTS = CaptureFacts(
-    tfperf_version="1.2",
-    tensorflow_version="2.21.0",
-    cpu_model="Some CPU",
-    cpu_count=8,
-    cpu_affinity=4,
-    cpu_quota=1.5,
-    memory_bytes=1 << 34,
-    batch_size=32,
-    overhead_percent=0.0,
-    task_index=0,
-    start_time_us=1_790_000_000_000_000,
-)
+    tfperf_version="1.2", tensorflow_version="2.21.0", cpu_model="Some CPU", cpu_count=8, cpu_affinity=4, cpu_quota=1.5,
+    memory_bytes=1 << 34, batch_size=32, overhead_percent=0.0, task_index=0, start_time_us=1_790_000_000_000_000,
+)  # fmt: skip
 
 
 def test_appended_to_a_trace_it_is_one_more_plane(tmp_path: Path) -> None:
@@ -81,22 +71,19 @@ def test_a_trace_of_another_profiler_states_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "stats",
+    ("key", "value"),
     [
-        {"batch_size": "many"},
-        {"batch_size": -3},
-        {"batch_size": 2.5},
-        {"batch_size": 0},
-        {"task_index": -1},
-        {"cpu_quota": float("nan")},
-        {"overhead_percent": float("inf")},
-        {"cpu_model": 7},
-        {"memory_bytes": 1 << 62},
-        {"something_else": 5},
+        *(("batch_size", value) for value in ("many", -3, 2.5, 0)),
+        ("task_index", -1),
+        ("cpu_quota", float("nan")),
+        ("overhead_percent", float("inf")),
+        ("cpu_model", 7),
+        ("memory_bytes", 1 << 62),
+        ("something_else", 5),
     ],
 )
-def test_what_cannot_be_true_is_unknown(tmp_path: Path, stats: dict[str, Any]) -> None:
-    assert trace_of(tmp_path, plane(CAPTURE_PLANE, stats=stats)).capture_facts == CaptureFacts()
+def test_what_cannot_be_true_is_unknown(tmp_path: Path, key: str, value: object) -> None:
+    assert trace_of(tmp_path, plane(CAPTURE_PLANE, stats={key: value})).capture_facts == CaptureFacts()
 
 
 def test_a_long_text_is_cut(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from builders import event, host, line, plane, space
 from protobytes import field, written
 
 from tfperf.analysis.load import load
-from tfperf.base.errors import TraceFormatError
 from tfperf.formats.wire import planes
 from tfperf.formats.wire.contents import look_into
 
@@ -45,10 +44,3 @@ def test_as_many_as_an_analysis_counts(samples: Path) -> None:
         (analysed,) = load(logdir).hosts
         (file,) = logdir.rglob("*.xplane.pb")
         assert look_into(file).event_count == analysed["environment"].event_count > 0
-
-
-@pytest.mark.parametrize("cut", [1, 10, 100, 1000])
-def test_a_trace_that_is_cut_off_is_refused(samples: Path, cut: int, tmp_path: Path) -> None:
-    (file,) = (samples / "input_bound").rglob("*.xplane.pb")
-    with pytest.raises(TraceFormatError):
-        look_into(written(tmp_path, file.read_bytes()[:-cut]))

@@ -38,10 +38,8 @@ def test_items_follow_their_heads(rows: list[tuple[int, list[int], list[int]]]) 
         beside(constant(tag("DebugAnnotation", "int_value"), len(notes)), varint(notes)),
     )
     other = beside(constant(tag("TrackEvent", "flow_ids"), len(flows)), fixed64(flows))
-    counts = [
-        np.array([len(numbers) for numbers in column], np.int64)
-        for column in ([first for _, first, _ in rows], [second for _, _, second in rows])
-    ]
+    columns = [first for _, first, _ in rows], [second for _, _, second in rows]
+    counts = [np.array([*map(len, column)], np.int64) for column in columns]
     extra = sums(counts[0], items) + sums(counts[1], other)
     head = beside(constant(tag("TrackEvent", "type"), len(rows)), varint(np.array([row[0] for row in rows], np.int64)))
     body = prefixed(tag("TracePacket", "track_event"), head, extra)

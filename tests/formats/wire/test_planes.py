@@ -52,15 +52,6 @@ def event_with(stat: bytes) -> bytes:
     return field(3, field(4, message(field(1, 1), field(3, 7), field(4, stat))))
 
 
-def test_header_names_events_and_stats(tmp_path: Path) -> None:
-    made = plane("/host:CPU", line("t", event("train", 0, 1, step_num=1), event("eval", 2, 1)), stats={"core_count": 4})
-    header, _ = decoded(tmp_path, space(made))
-    assert header.name == "/host:CPU"
-    assert dict(zip(header.event_ids.tolist(), header.event_names, strict=True)) == {1: "train", 2: "eval"}
-    assert header.stat_names == {1: "step_num", 2: "core_count"}
-    assert header.stats == {"core_count": 4}
-
-
 def test_plane_stats_of_every_arm(tmp_path: Path) -> None:
     facts = {"int": -4, "unsigned": u64((1 << 64) - 1), "double": 1.5, "text": "V100", "reference": ref("A100")}
     header, _ = decoded(tmp_path, space(plane("/host:CPU", stats=facts)))

@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hlo_modules import computation, module, op
-from hlo_rule_builders import NHWC, dotted, judged, named, parameter
+from hlo_modules import NHWC, computation, module, op
+from hlo_rule_builders import dotted, judged, named, parameter
 from hlo_rule_builders import rules_in as rules_of
 
 from tfperf.formats.hlo.model import ConvolutionDims, DotDims, FoundInstruction, WindowDim

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hlo_modules import computation, module, op
-from hlo_rule_builders import MAX, NHWC, SQUARE, SUM, ZERO, dotted, found_in, judged, named, parameter, rules_in
+from hlo_modules import NHWC, computation, module, op
+from hlo_rule_builders import MAX, SQUARE, SUM, ZERO, dotted, found_in, judged, named, parameter, rules_in
 
 from tfperf.formats.hlo.model import DotDims, FoundInstruction, Shape, WindowDim
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from job_environment import run_job
+from job_environment import run_job, without_tensorflow
 
 from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.options import Options, options_from
@@ -22,10 +21,7 @@ from tfperf.models.tfprof.reference import ModelText, op_rows, tree_rows
 from tfperf.models.tfprof.sources import Sources, read_folder, read_model
 from tfperf.models.tfprof.views import View, show_ops, show_tree
 
-pytestmark = [
-    pytest.mark.tensorflow,
-    pytest.mark.skipif(not find_spec("tensorflow"), reason="TensorFlow is not installed"),
-]
+pytestmark = [pytest.mark.tensorflow, without_tensorflow]
 VIEWS: tuple[View, ...] = ("scope", "graph", "op", "code")
 STEPS = (0, 2, 5)
 SETS = 60

@@ -24,7 +24,6 @@ from tfperf.models.tfprof.from_trace import (
     PythonCalls,
     TracedModel,
     by_step,
-    joined,
     python_calls,
     trace_model,
 )
@@ -396,11 +395,6 @@ def test_small_times_are_not_lost(times: list[int], count: int) -> None:
         assert abs(int(steps[0].cpu_micros[:until].sum()) - sum(times[:until]) / 1e6) <= 0.5
         assert abs(int(mean.cpu_micros[:until].sum()) - sum(times[:until]) / count / 1e6) <= 1
     assert all(0 <= micros <= time / 1e6 + 1 for micros, time in zip(steps[0].cpu_micros.tolist(), times, strict=True))
-
-
-def test_several_parts() -> None:
-    both = joined([costs((0, 1, 2, 3)), costs((4, 5, 6, 7))])
-    assert (both.node.tolist(), both.accelerator_ps.tolist()) == ([0, 4], [3, 7])
 
 
 def calls_of(folder: Path, *threads: tuple[Event, ...]) -> PythonCalls | None:

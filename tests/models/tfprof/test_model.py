@@ -6,20 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tfprof_builders import (
-    CPU,
-    GPU,
-    STREAMS,
-    graph,
-    message,
-    model,
-    node,
-    op_log,
-    profile,
-    ran,
-    run_metadata,
-    values_of,
-)
+from protobytes import written
+from tfprof_builders import CPU, GPU, STREAMS, graph, message, model, node, op_log, ran, run_metadata, values_of
 
 from tfperf.formats.models.input_file import InputFile, TfprofInputError
 from tfperf.models.tfprof.op_log import OpLog, Stacks, read_op_log
@@ -147,8 +135,7 @@ STACK = [("a/main.py", 3, "<module>"), ("b/nn.py", 7, "dense")]
 
 
 def read(folder: Path, data: bytes) -> OpLog:
-    (folder / "log").write_bytes(data)
-    return read_op_log(InputFile(folder / "log", "OpLogProto"))
+    return read_op_log(InputFile(written(folder, data), "OpLogProto"))
 
 
 def frames(stacks: Stacks, place: int) -> list[tuple[str, int, str]]:
@@ -233,19 +220,3 @@ def test_a_file_whose_name_is_a_pattern(tmp_path: Path) -> None:
 def test_a_model_needs_a_graph_or_a_profile() -> None:
     with pytest.raises(TfprofInputError, match="pass one with --graph"):
         read_model(Sources())
-
-
-def test_both_ways_know_the_same(tmp_path: Path) -> None:
-    for name, data in {
-        "graph": graph(node("x", "Relu")),
-        "run": run_metadata({CPU: [ran("x", 10, 5)]}),
-        "log": op_log({"x": {"float_ops": 3}}),
-    }.items():
-        (tmp_path / name).write_bytes(data)
-    times = {"key": CPU.lower().encode(), "value": {"times": [{"int64_values": [10, 5]}]}}
-    execs = [{"key": 4, "value": {"run_count": 1, "cpu_execs": [times]}}]
-    whole = {"name": b"x", "op": b"Relu", "op_types": [b"Relu"], "float_ops": 3, "execs": execs}
-    (tmp_path / "profile").write_bytes(profile([whole]))
-    one = read_model(Sources(graph=tmp_path / "graph", run_metadata={4: [tmp_path / "run"]}, op_log=tmp_path / "log"))
-    other = read_model(Sources(profile=tmp_path / "profile"))
-    assert one.values(4).tolist() == other.values(4).tolist()

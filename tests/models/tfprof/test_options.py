@@ -31,13 +31,6 @@ def test_options_that_mean_nothing(given: dict[str, object], said: str) -> None:
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_presets_are_options(preset: str) -> None:
-    given = options_from(PRESETS[preset])
-    assert given.account_displayed_op_only
-    assert given.max_depth == 10_000
-
-
 @pytest.mark.parametrize(
     ("expressions", "texts", "expected", "ignored"),
     [

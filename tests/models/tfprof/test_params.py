@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 from checkpoint_builders import write_checkpoint, write_keras, write_weights
 from click.testing import CliRunner, Result
-from job_environment import job_environment
+from job_environment import job_environment, needs_tensorflow
 from protobytes import field, written
-from tfprof_builders import graph, message, node, op_log, shape
+from tfprof_builders import graph, message, node, op_log
 
 from tfperf.cli import main
-from tfperf.formats.models.checkpoint import OBJECT_GRAPH
 from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.models.tfprof.params import params_report
 from tfperf.report.model import Report, Table
@@ -63,58 +62,15 @@ def write_meta_graph(folder: Path) -> Path:
     return folder / "model.ckpt.meta"
 
 
-def write_function(folder: Path) -> Path:
-    nodes = []
-    for name, dims in MLP.items():
-        handle = f"model/{name}/ReadVariableOp/resource"
-        nodes.append(node(handle, "Placeholder", dtype=RESOURCE))
-        nodes.append(node(f"model/{name}/ReadVariableOp", "ReadVariableOp", handle, outputs=[dims], dtype=FLOAT))
-    (folder / "function.pb").write_bytes(graph(*nodes))
-    return folder / "function.pb"
-
-
-def tensors(slots: bool = True) -> dict[str, np.ndarray[Any, Any]]:
-    values: dict[str, np.ndarray[Any, Any]] = {name: np.zeros(dims, np.float32) for name, dims in MLP.items()}
-    if slots:
-        values |= {f"{name}/Adam": value for name, value in values.items()}
-    return {**values, "global_step": np.array(7, np.int64)}
-
-
 def write_named_checkpoint(folder: Path) -> Path:
-    return write_checkpoint(folder / "model.ckpt", tensors())
+    values: dict[str, np.ndarray[Any, Any]] = {name: np.zeros(dims, np.float32) for name, dims in MLP.items()}
+    slots = {f"{name}/Adam": value for name, value in values.items()}
+    return write_checkpoint(folder / "model.ckpt", {**values, **slots, "global_step": np.array(7, np.int64)})
 
 
 def write_checkpoint_with_meta(folder: Path) -> Path:
     write_meta_graph(folder)
     return write_named_checkpoint(folder)
-
-
-def child(name: str, to: int) -> dict[str, Any]:
-    return {"local_name": name.encode(), "node_id": to}
-
-
-def write_object_checkpoint(folder: Path) -> Path:
-    nodes: list[dict[str, Any]] = [{"children": [child(f"v{number}", number) for number in range(1, len(MLP) + 1)]}]
-    for name in MLP:
-        kept = {"name": b"VARIABLE_VALUE", "full_name": name.encode(), "checkpoint_key": name.encode()}
-        nodes.append({"attributes": [kept]})
-    return write_checkpoint(folder / "ck", tensors(slots=False), {OBJECT_GRAPH: message("ObjectGraph", nodes=nodes)})
-
-
-def write_saved_model(folder: Path) -> Path:
-    count = len(MLP)
-    lists = [child("variables", 1), child("trainable_variables", 1), child("_all_variables", 2)]
-    first = {"children": [child(str(number), 3 + number) for number in range(count)]}
-    second = {"children": [child(str(number), 3 + count + number) for number in range(count)]}
-    saved = [
-        {"variable": {"name": name.encode(), "dtype": FLOAT, "shape": shape(dims), "trainable": 1}}
-        for name, dims in MLP.items()
-    ]
-    objects = message("ObjectGraph", nodes=[{"children": lists}, first, second, *saved, *saved])
-    (folder / "saved").mkdir()
-    meta = field(2, session_graph()) + field(7, objects)
-    (folder / "saved" / "saved_model.pb").write_bytes(field(1, 1) + field(2, meta))
-    return folder / "saved"
 
 
 def write_session_saved_model(folder: Path) -> Path:
@@ -139,12 +95,9 @@ def write_model(folder: Path) -> Path:
     return write_keras(folder, LAYERS, {"config": {"name": "mlp", "layers": layers}})
 
 
-SAYING = (
-    write_graph_and_log, write_meta_graph, write_checkpoint_with_meta, write_saved_model, write_session_saved_model,
-    write_model,
-)  # fmt: skip
+SAYING = write_graph_and_log, write_meta_graph, write_checkpoint_with_meta, write_session_saved_model, write_model
 """Sources that say what is trained."""
-SILENT = (write_graph, write_function, write_named_checkpoint, write_object_checkpoint, write_h5)
+SILENT = write_graph, write_named_checkpoint, write_h5
 
 
 def table(report: Report, name: str) -> Table:
@@ -154,13 +107,11 @@ def table(report: Report, name: str) -> Table:
 @pytest.mark.parametrize("write", [*SAYING, *SILENT])
 def test_every_source_of_a_model_has_the_same_parameters(tmp_path: Path, write: Callable[[Path], Path]) -> None:
     report = params_report(write(tmp_path))
-    assert report.summary["params"] == TOTAL
-    assert report.summary["size_bytes"] == 4 * TOTAL
-    assert report.summary["variables_without_shape"] == 0
-    assert report.summary["trainable_params"] == (TOTAL if write in SAYING else 0)
-    assert report.summary["unknown_params"] == (0 if write in SAYING else TOTAL)
+    keys = ("params", "size_bytes", "variables_without_shape", "trainable_params", "unknown_params")
+    trained, unknown = (TOTAL, 0) if write in SAYING else (0, TOTAL)
+    assert [report.summary[key] for key in keys] == [TOTAL, 4 * TOTAL, 0, trained, unknown]
     layers = table(report, "params_layers").data
-    assert [name.rpartition("/")[2] for name in layers["layer"]] == ["hidden1", "hidden2", "softmax_linear"]
+    assert layers["layer"] == ["hidden1", "hidden2", "softmax_linear"]
     assert layers["params"] == [100_480, 4128, 330]
     assert layers["params_percent"] == [pytest.approx(100 * count / TOTAL) for count in (100_480, 4128, 330)]
     assert layers["shape"] == ["784x128, 128", "128x32, 32", "32x10, 10"]
@@ -297,8 +248,7 @@ json.dump([count(model.weights), count(model.trainable_weights)], open(f"{folder
 """
 
 
-@pytest.mark.tensorflow
-@pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+@needs_tensorflow
 def test_a_model_of_keras_has_its_parameters_in_whatever_keras_saves(tmp_path: Path) -> None:
     arguments = [sys.executable, "-c", _SAVE, str(tmp_path)]
     subprocess.run(arguments, check=True, env=job_environment(keras=True), capture_output=True, timeout=300)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -197,34 +195,9 @@ def test_profiles_of_the_reference(file: str) -> None:
     theirs = Decoded((REFERENCE / "mnist" / f"code_{file}").read_bytes())
     ours = Decoded(pprof_bytes(reference_model("mnist"), options(select=[kind], step=step)))
     assert ours.nodes(kind) == theirs.nodes(kind)
-    assert (
-        ours.sums()[kind]
-        == theirs.sums()[kind]
-        == {
-            "micros": 528 if step == 70 else 6536,
-            "cpu_micros": 528,
-            "accelerator_micros": 0,
-            "bytes": 973_128,
-            "peak_bytes": 973_128,
-            "residual_bytes": 972_328,
-            "output_bytes": 1_884_240,
-            "params": 183_441,
-            "float_ops": 63_105_870,
-        }[kind]
-    )
+    assert ours.sums()[kind] == theirs.sums()[kind]
     assert theirs.kinds[1] == ours.kinds[1]
     # The reference gives a frame the line of its caller, and leaves out the outermost.
     name = "hidden1/Relu"
     assert [function for function, _, _ in theirs.stack(name)] == [function for function, _, _ in ours.stack(name)[:-1]]
     assert [line for _, _, line in theirs.stack(name)] == [line for _, _, line in ours.stack(name)[1:]]
-
-
-@pytest.mark.skipif(shutil.which("pprof") is None, reason="pprof is not installed")
-def test_pprof_opens_it(small: Model, tmp_path: Path) -> None:
-    (tmp_path / "code.pb.gz").write_bytes(pprof_bytes(small, options(select=["micros", "bytes"], step=5)))
-    command = ["pprof", "-top", "-nodefraction=0", str(tmp_path / "code.pb.gz")]
-    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
-    rows = [line.split() for line in shown.stdout.splitlines()]
-    assert "Type: micros" in shown.stdout
-    assert ["30us", "85.71%", "85.71%", "30us", "85.71%", "nn:a_function_with_a_long_name"] in rows
-    assert ["5us", "14.29%", "100%", "35us", "100%", "main:<module>"] in rows

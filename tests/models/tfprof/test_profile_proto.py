@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from protobytes import field
+from protobytes import field, written
 from tfprof_builders import CPU, GPU, REFERENCE, STREAMS, graph, node, op_log, profile, ran, run_metadata
 
 from tfperf.formats.models.graph_def import read_graph
@@ -23,8 +23,7 @@ from tfperf.models.tfprof.views import View
 
 
 def read(folder: Path, data: bytes) -> Model:
-    (folder / "profile").write_bytes(data)
-    return read_profile(InputFile(folder / "profile", "ProfileProto"))
+    return read_profile(InputFile(written(folder, data), "ProfileProto"))
 
 
 def times(device: str, *pairs: list[int]) -> dict[str, Any]:
@@ -58,21 +57,18 @@ Y = {
 Z = {"name": b"z", "op": b"NoOp", "attrs": [{"key": b"data_format", "value": b"\x12\x04NHWC"}]}
 
 
-def test_nodes_are_sorted_by_name(tmp_path: Path) -> None:
+def test_nodes_are_sorted_by_name_with_inputs_and_stacks(tmp_path: Path) -> None:
     model = read(tmp_path, profile([X, Y, Z], {1: "main.py", 2: "<module>"}))
     assert (model.names, model.ops) == (["a/y", "x", "z"], ["MatMul", "Placeholder", "NoOp"])
     assert (model.device, model.float_ops.tolist(), model.nhwc) == ([GPU.lower(), "", ""], [128, 0, 0], ["z"])
     assert (model.shape.dims(1), model.kernel) == ((4, 8), ["", "", ""])
-    assert [(model.names[owner], model.types[kind]) for owner, kind in zip(*model.type_of, strict=True)] == [
-        ("a/y", "MatMul"),
-        ("a/y", "_trainable_variables"),
-    ]
-
-
-def test_inputs_are_in_order_with_the_shapes_that_come_in(tmp_path: Path) -> None:
-    model = read(tmp_path, profile([X, Y, Z]))
+    types = [(model.names[owner], model.types[kind]) for owner, kind in zip(*model.type_of, strict=True)]
+    assert types == [("a/y", "MatMul"), ("a/y", "_trainable_variables")]
     assert [model.names[source] for source in model.input_source.tolist()] == ["z", "x"]
     assert (model.input_of.tolist(), model.input_shape.dims(0), model.input_shape.dims(1)) == ([0, 0], (), (4, 8))
+    stacks = model.stacks
+    assert (stacks.ends.tolist(), stacks.files, stacks.lines) == ([0, 1, 1, 1], ["main.py"], [3])
+    assert stacks.functions == ["<module>"]
 
 
 def test_steps_have_times_and_memory(tmp_path: Path) -> None:
@@ -90,12 +86,6 @@ def test_steps_have_times_and_memory(tmp_path: Path) -> None:
         (GPU.lower(), 10, 5),
         (GPU.lower(), 20, 6),
     ]
-
-
-def test_stacks_are_read(tmp_path: Path) -> None:
-    stacks = read(tmp_path, profile([X, Y, Z], {1: "main.py", 2: "<module>"})).stacks
-    assert stacks.ends.tolist() == [0, 1, 1, 1]
-    assert (stacks.files, stacks.lines, stacks.functions) == (["main.py"], [3], ["<module>"])
 
 
 def test_of_two_records_of_a_step_the_last_counts(tmp_path: Path) -> None:
@@ -141,7 +131,7 @@ SELECT = [
 VIEWS: tuple[View, ...] = ("scope", "graph", "op", "code")
 
 
-def written(graph_data: bytes, steps: dict[int, list[bytes]], log: bytes) -> tuple[Model, Model]:
+def rewritten(graph_data: bytes, steps: dict[int, list[bytes]], log: bytes) -> tuple[Model, Model]:
     """Return a model, and what is read of it after it was written."""
     here = Path("here")
     of = read_graph(InputFile(here, "GraphDef", graph_data))
@@ -168,7 +158,7 @@ def test_graphs_of_the_reference_are_the_same_again(name: str) -> None:
     folder = REFERENCE / name
     metadata = {"mnist": "run_meta/*.pb", "mnist_res": "run_meta/*.pb"}.get(name, "run_metadata*.pb")
     steps = {step: [path.read_bytes() for path in paths] for step, paths in steps_of([str(folder / metadata)]).items()}
-    same(*written((folder / "graph.pb").read_bytes(), steps, (folder / "tfprof_log").read_bytes()))
+    same(*rewritten((folder / "graph.pb").read_bytes(), steps, (folder / "tfprof_log").read_bytes()))
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, 100_000])
@@ -183,7 +173,7 @@ def test_streams_outputs_and_several_runs_are_kept(at_a_time: int, monkeypatch: 
         STREAMS: [ran("y:Kernel", 12, 30), ran("y:Kernel", 50, 40), ran("only_here", 5, 2)],
     }
     log = op_log({"y": {"float_ops": 3, "types": ["mine"], "stack": [("a.py", 1, "f"), ("b.py", 2, "é")]}})
-    model, again = written(nodes, {3: [run_metadata(runs)], 9: [run_metadata({CPU: [ran("x", 1, 1)]})]}, log)
+    model, again = rewritten(nodes, {3: [run_metadata(runs)], 9: [run_metadata({CPU: [ran("x", 1, 1)]})]}, log)
     same(model, again)
     assert again.devices == sorted(again.devices, key=again.devices.index)
     written_count, count = ([len(each.intervals.node) for each in of.steps.values()] for of in (again, model))
@@ -193,6 +183,6 @@ def test_streams_outputs_and_several_runs_are_kept(at_a_time: int, monkeypatch: 
 
 def test_a_graph_that_never_ran_is_kept() -> None:
     log = op_log({"x": {"float_ops": 5}})
-    model, again = written(graph(node("x", "Placeholder", variable=[4]), node("y", "Relu", "x:7")), {}, log)
+    model, again = rewritten(graph(node("x", "Placeholder", variable=[4]), node("y", "Relu", "x:7")), {}, log)
     same(model, again)
     assert (model.steps, again.steps) == ({}, {})

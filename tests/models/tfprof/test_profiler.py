@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from job_environment import run_job
+from job_environment import needs_tensorflow, run_job
 from places import SAMPLES
-from tfprof_builders import CPU, graph, model, node, op_log, ran, run_metadata
+from tfprof_builders import CPU, graph, node, op_log, ran, run_metadata
 
 import tfperf
 from tfperf.formats.models.input_file import InputFile, TfprofInputError
-from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.op_log import read_op_log
-from tfperf.models.tfprof.options import options_from
 from tfperf.models.tfprof.profile_proto import read_profile
-from tfperf.models.tfprof.profiler import profile_model
 from tfperf.tfprof import ProfileOptionBuilder, Profiler, profile
 
 SAMPLE = SAMPLES / "tfprof_mlp"
@@ -261,15 +256,13 @@ def article(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.tensorflow
-@pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+@needs_tensorflow
 def test_the_builder_makes_what_tensorflows_makes(article: Path) -> None:
     ours = [eval(chain, {"B": ProfileOptionBuilder}) for chain in CHAINS.values()]
     assert ours == json.loads((article / "chains.json").read_text())
 
 
-@pytest.mark.tensorflow
-@pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+@needs_tensorflow
 def test_code_of_the_article_needs_other_imports_only(article: Path) -> None:
     ours, shape, theirs, their_shape = json.loads((article / "facts.json").read_text())
     assert (shape, their_shape) == ("(None, 128)", "(100, 128)")
@@ -296,56 +289,21 @@ def test_public_names_are_there_and_documented() -> None:
         getattr(tfperf.tfprof, "anything")  # noqa: B009
 
 
-ALL = options_from({"max_depth": 100})
-
-
-def loop(folder: Path) -> Model:
-    """A variable and a product that ran twice in its step, of which the second came from another line."""
-    nodes = [
-        node("layer/kernel", "VariableV2", variable=[8, 2]),
-        node("layer/MatMul", "MatMul", "layer/kernel"),
-        node("layer/more", "MatMul", "layer/MatMul"),
-    ]
-    recorded = [ran("layer/MatMul", 10, 4, memory=500), ran("layer/MatMul", 20, 6), ran("layer/more", 30, 1)]
-    stack = [("main.py", 3, "<module>")]
-    log: dict[str, dict[str, Any]] = {"layer/MatMul": {"float_ops": 10, "stack": stack}, "layer/more": {"stack": stack}}
-    return model(folder, nodes, {0: run_metadata({CPU: recorded})}, op_log(log))
-
-
-def test_rows_of_scopes_are_below_each_other(tmp_path: Path) -> None:
-    root = profile_model(loop(tmp_path), "scope", ALL)
+def test_rows_of_a_result_say_what_numbers_do_not(profiler: Profiler) -> None:
+    root = profiler.profile_name_scope(QUIET)
     assert [(row.depth, row.name) for row in root.rows()] == [
-        (0, "_TFProfRoot"),
-        (1, "layer"),
-        (2, "layer/MatMul"),
-        (2, "layer/kernel"),
-        (2, "layer/more"),
-    ]
-    product, kernel, _ = root.children[0].children
-    assert (product.exec_micros, product.run_count, product.float_ops, product.requested_bytes) == (10, 2, 20, 500)
-    assert product.devices == (CPU.lower(),)
-    assert (kernel.parameters, kernel.shape, kernel.devices) == (16, (8, 2), ())
-    assert (root.total_run_count, root.children[0].total_definition_count) == (3, 4)
+        (0, "_TFProfRoot"), (1, "layer"), (2, "layer/MatMul"), (2, "layer/kernel"), (1, "x")
+    ]  # fmt: skip
+    product, kernel = root.children[0].children
+    assert (product.devices, kernel.devices, kernel.shape) == ((CPU.lower(),), (), (8, 2))
+    (line,) = profiler.profile_python(QUIET).children
+    assert [each.name for each in line.graph_nodes] == ["layer/kernel"]
+    (op,) = [row for row in profiler.profile_operations(QUIET).rows() if row.name == "MatMul"]
+    assert [each.name for each in op.graph_nodes] == ["layer/MatMul"]
 
 
-def test_ops_follow_each_other_and_name_their_nodes(tmp_path: Path) -> None:
-    root = profile_model(loop(tmp_path), "op", options_from({"order_by": "micros"}))
-    first = root.children[0]
-    assert [row.name for row in root.rows()] == ["_TFProfRoot", "MatMul", "VariableV2"]
-    assert [each.name for each in first.graph_nodes] == ["layer/MatMul", "layer/more"]
-    assert (first.exec_micros, first.total_exec_micros, root.total_exec_micros) == (11, 11, 11)
-    assert [each.name for each in first.children] == ["VariableV2"]
-
-
-def test_lines_of_code_name_the_nodes_that_they_built(tmp_path: Path) -> None:
-    (line,) = profile_model(loop(tmp_path), "code", ALL).children
-    assert (line.name, line.total_exec_micros) == ("main.py:3:<module>", 11)
-    assert [each.name for each in line.graph_nodes] == ["layer/MatMul", "layer/more"]
-
-
-def test_a_result_is_a_table_and_has_one_line(tmp_path: Path) -> None:
-    root = profile_model(loop(tmp_path), "scope", ALL)
-    table = root.table
-    assert table["name"].tolist()[:2] == ["_TFProfRoot", "layer"]
-    assert table["total_parameters"].tolist() == [16, 16, 0, 16, 0]
+def test_a_result_is_a_table_and_has_one_line(profiler: Profiler) -> None:
+    root = profiler.profile_name_scope(QUIET)
+    assert root.table["name"].tolist()[:2] == ["_TFProfRoot", "layer"]
+    assert root.table["total_parameters"].tolist() == [48, 16, 0, 16, 32]
     assert repr(root) == "ProfileNode('_TFProfRoot', 4 rows below)"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tfprof_builders import CPU, REFERENCE, model, node, op_log, ran, reference_model, run_metadata
+from tfprof_builders import CPU, REFERENCE, model, node, ran, reference_model, run_metadata
 
 from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.options import Options, options_from
@@ -49,83 +49,8 @@ def test_reports_of_the_reference(name: str, way: str) -> None:
     assert not different
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Model:
-    """A layer with a variable, of which two steps were recorded."""
-    nodes = [
-        node("x", "Placeholder", outputs=[[4, 8]], variable=[4, 8]),
-        node("layer/kernel", "VariableV2", outputs=[[8, 2]], variable=[8, 2]),
-        node("layer/MatMul", "MatMul", "x", "layer/kernel", outputs=[[4, 2]]),
-        node("layer/Relu", "Relu", "layer/MatMul", outputs=[[4, 2]]),
-    ]
-    steps = {
-        1: run_metadata({CPU: [ran("layer/MatMul", 10, 30, memory=1000, output=1500), ran("layer/Relu", 40, 5)]}),
-        2: run_metadata({CPU: [ran("layer/MatMul", 10, 51, memory=1000, output=1500)]}),
-    }
-    log = op_log(
-        {
-            "layer/kernel": {"types": ["_trainable_variables"], "stack": [("a/main.py", 3, "<module>")]},
-            "layer/MatMul": {"float_ops": 128, "stack": [("a/main.py", 3, "<module>"), ("b/nn.py", 7, "dense")]},
-        }
-    )
-    return model(tmp_path, nodes, steps, log)
-
-
 def options(**given: Any) -> Options:
     return options_from({"max_depth": 100, **given})
-
-
-def test_the_scope_view_of_a_small_model(small: Model) -> None:
-    assert rows(small, "scope", options(select=["micros", "bytes", "params"])) == [
-        "_TFProfRoot (--/48 params, --/1.00KB, --/45us, --/0us, --/45us)",
-        "  layer (0/16 params, 0B/1.00KB, 0us/45us, 0us/0us, 0us/45us)",
-        "    layer/MatMul (0/0 params, 1.00KB/1.00KB, 40us/40us, 0us/0us, 40us/40us)",
-        "    layer/Relu (0/0 params, 0B/0B, 5us/5us, 0us/0us, 5us/5us)",
-        "    layer/kernel (8x2, 16/16 params, 0B/0B, 0us/0us, 0us/0us, 0us/0us)",
-        "  x (4x8, 32/32 params, 0B/0B, 0us/0us, 0us/0us, 0us/0us)",
-    ]
-
-
-def test_the_graph_view_of_a_small_model(small: Model) -> None:
-    select = ["occurrence", "float_ops", "input_shapes", "op_types"]
-    assert rows(small, "graph", options(select=select, step=2)) == [
-        "_TFProfRoot (--/128 flops, _TFGraphParent, --/1|--/4, )",
-        f"  layer/Relu (0/128 flops, {CPU.lower()}|Relu, 0/1|1/4, 0:4x2)",
-        f"    layer/MatMul (128/128 flops, {CPU.lower()}|MatMul, 1/1|1/3, 0:4x8|1:8x2)",
-        "      layer/kernel (0/0 flops, VariableV2|_trainable_variables, 0/0|1/1, )",
-        "      x (0/0 flops, Placeholder, 0/0|1/1, )",
-    ]
-
-
-def test_the_op_view_of_a_small_model(small: Model) -> None:
-    given = options(select=["micros", "occurrence"], order_by="micros", min_micros=1)
-    assert rows(small, "op", given) == [
-        "MatMul                           40us (100.00%, 88.89%),             0us (0.00%, 0.00%),"
-        "         40us (100.00%, 88.89%),        1|1",
-        "Relu                               5us (11.11%, 11.11%),             0us (0.00%, 0.00%),"
-        "           5us (11.11%, 11.11%),        1|1",
-    ]
-
-
-def test_the_op_view_lists_all_shapes_of_inputs(small: Model) -> None:
-    assert rows(small, "op", options(select=["input_shapes"], account_type_regexes=["MatMul|Placeholder"])) == [
-        f"{'MatMul':25}",
-        "",
-        "input_type: 0:4x8,\t1:8x2\t(run*1|defined*1)\texec_time: 40us",
-        "",
-        f"{'Placeholder':25}",
-        "",
-        "input_type: \t(run*0|defined*1)\texec_time: 0us",
-        "",
-    ]
-
-
-def test_the_code_view_of_a_small_model(small: Model) -> None:
-    assert rows(small, "code", options(select=["cpu_micros", "params"])) == [
-        "_TFProfRoot (--/40us, --/16 params)",
-        "  main.py:3:<module> (0us/40us, 16/16 params)",
-        "    nn.py:7:dense (40us/40us, 0/0 params)",
-    ]
 
 
 def test_shapes_of_inputs_are_those_of_their_outputs(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from protobytes import field
+from protobytes import field, written
 from tfprof_builders import CPU, GPU, STREAMS, message, ran, run_metadata
 
 from tfperf.formats.models.input_file import InputFile, TfprofInputError
@@ -22,8 +22,7 @@ from tfperf.models.tfprof.run_metadata import (
 
 
 def read(folder: Path, data: bytes) -> Records:
-    (folder / "run").write_bytes(data)
-    return read_run_metadata(InputFile(folder / "run", "RunMetadata"))
+    return read_run_metadata(InputFile(written(folder, data), "RunMetadata"))
 
 
 def test_records_have_whole_names_and_devices_in_lower_case(tmp_path: Path) -> None:
@@ -72,6 +71,7 @@ CANONICAL = {
     "/gpu:0": True,
     "/device:tpu:3": True,
     "/device:gpu:0/stream:all": False,
+    "/device:gpu:0/stream:7": False,
     "/device:gpu:0/memcpy": False,
     "/device:gpu:": False,
     "cpu:0": False,
@@ -81,10 +81,7 @@ CANONICAL = {
 
 def test_which_rows_are_of_devices() -> None:
     assert {device: is_canonical(device) for device in CANONICAL} == CANONICAL
-
-
-def test_which_row_holds_all_kernels() -> None:
-    assert [is_all_streams(each) for each in ("/device:gpu:0/stream:all", "/device:gpu:0/stream:7")] == [True, False]
+    assert [device for device in CANONICAL if is_all_streams(device)] == ["/device:gpu:0/stream:all"]
 
 
 def test_what_is_no_node() -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-from job_environment import job_environment
+from job_environment import needs_tensorflow, run_python
 from places import SAMPLES
 
 from tfperf.models.tfprof.model import Model
@@ -63,28 +60,17 @@ def test_lines_of_the_script_hold_the_parameters() -> None:
     assert {row.name.split(":")[0] for row in root.children} == {"collect.py"}
 
 
-def test_nothing_of_the_machine_is_in_it() -> None:
+def test_it_is_small_and_has_nothing_of_the_machine() -> None:
+    assert sum(path.stat().st_size for path in COLLECTED.iterdir()) < 1_000_000
     files = [path for path in COLLECTED.iterdir() if ".data-" not in path.name]
     assert files
     assert [path.name for path in files if _OF_A_MACHINE.search(path.read_bytes())] == []
     assert all(not Path(file).is_absolute() for file in read_folder(COLLECTED).stacks.files)
 
 
-def test_it_is_small() -> None:
-    assert sum(path.stat().st_size for path in COLLECTED.iterdir()) < 1_000_000
-
-
-@pytest.mark.tensorflow
-@pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
+@needs_tensorflow
 def test_the_script_collects_the_same_again(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, SAMPLE / "collect.py", tmp_path / "again"],
-        env=job_environment(keras=False),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not done.returncode, done.stderr
+    run_python(SAMPLE / "collect.py", tmp_path / "again")
     again, sample = read_folder(tmp_path / "again"), read_folder(COLLECTED)
     assert (again.names, again.ops, [*again.steps]) == (sample.names, sample.ops, [*sample.steps])
     assert again.float_ops.tolist() == sample.float_ops.tolist()

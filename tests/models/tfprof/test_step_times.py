@@ -98,15 +98,18 @@ def test_a_node_that_takes_much_longer_in_a_step_that_does_not(tmp_path: Path) -
     assert known(first_step_finding(of)).text.endswith("(0), in which a took 0.400 ms, 40 times its median")
 
 
-def test_a_node_that_costs_next_to_nothing_is_not_named(tmp_path: Path) -> None:
-    assert first_step_finding(of_steps(tmp_path, {"a": 40, "b": 9000}, {"a": 1, "b": 9000})) is None
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param([{"a": 40, "b": 9000}, {"a": 1, "b": 9000}], id="a node that costs next to nothing"),
+        pytest.param([{"a": 550}], id="one step"),
+        pytest.param([], id="no step"),
+    ],
+)
+def test_what_is_no_finding(tmp_path: Path, steps: list[dict[str, int]]) -> None:
+    assert first_step_finding(of_steps(tmp_path, *steps)) is None
 
 
 def test_of_two_steps_the_other_is_the_median(tmp_path: Path) -> None:
     first = known(first_step(of_steps(tmp_path, {"a": 550}, {"a": 50})))
     assert (first.ratio, first.is_far) == (11.0, True)
-
-
-def test_one_step_cannot_be_compared(tmp_path: Path) -> None:
-    assert first_step(of_steps(tmp_path, {"a": 550})) is None
-    assert first_step_finding(model(tmp_path, [node("a", "A")])) is None

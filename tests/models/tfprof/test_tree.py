@@ -116,28 +116,21 @@ def test_larger_siblings_come_first_with_all_below() -> None:
     assert names == [ROOT, "b", "c", "e", "f", "d"]
 
 
+def test_what_does_not_count_stays_if_something_below_does_but_in_a_graph() -> None:
+    assert shown(SCOPE, "cf") == only("a:1=30", "b:2=30", "c:3=30", "e:1=7", "f:2=7", root=37)
+    assert shown(GRAPH, "cf") == only("c:1=30", "f:1=7", root=37)
+
+
 @pytest.mark.parametrize("order", ["name", "depth"])
 def test_the_other_orders_are_those_of_names(order: str) -> None:
     assert shown(order_by=order) == ALL
-
-
-def test_what_does_not_count_stays_if_something_below_does() -> None:
-    assert shown(SCOPE, "cf") == only("a:1=30", "b:2=30", "c:3=30", "e:1=7", "f:2=7", root=37)
-
-
-def test_what_does_not_count_leaves_its_place_in_a_graph() -> None:
-    assert shown(GRAPH, "cf") == only("c:1=30", "f:1=7", root=37)
 
 
 def test_the_root_counts_itself_where_only_the_displayed_counts() -> None:
     given = {"account_displayed_op_only": True, "show_name_regexes": ["c"]}
     found = show(tree(), {}, options_from(given), SCOPE)
     assert found.total[PLACE["definitions"]].tolist() == [2, 1]
-
-
-def test_the_root_total_is_of_all_that_counts() -> None:
-    given = {"account_displayed_op_only": True, "show_name_regexes": ["c"]}
-    assert show(tree(), {}, options_from(given), SCOPE).root_total[PLACE["bytes"]] == 72
+    assert found.root_total[PLACE["bytes"]] == 72
 
 
 def test_a_deep_tree_is_not_gone_through_in_pairs() -> None:

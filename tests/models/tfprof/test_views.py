@@ -74,40 +74,6 @@ def test_op_types_count_all_that_follow(layers: Model) -> None:
     assert ops(layers, order_by="micros") == ["Placeholder 16/31", "Mul 12/15", "Relu 2/3", "Sum 1/1", "NoOp 0/0"]
 
 
-LISTS: list[tuple[dict[str, Any], list[str]]] = [
-    ({"max_depth": 1}, ["Mul 12/31", "NoOp 0/19"]),
-    ({"start_name_regexes": ["P.*"]}, ["Placeholder 16/19", "Relu 2/3", "Sum 1/1"]),
-    ({"start_name_regexes": ["gone"]}, []),
-    ({"trim_name_regexes": ["Pl.*", "Sum"]}, ["Mul 12/31", "NoOp 0/19"]),
-    ({"trim_name_regexes": ["Mul"], "start_name_regexes": ["Mul"]}, []),
-    ({"show_name_regexes": ["Relu"]}, ["Relu 2/3"]),
-    ({"hide_name_regexes": [".*o.*"]}, ["Mul 12/31", "Relu 2/3", "Sum 1/1"]),
-    ({"min_micros": 19}, ["Mul 12/31", "NoOp 0/19", "Placeholder 16/19"]),
-    ({"min_occurrence": 2}, ["Mul 12/31"]),
-    ({"show_name_regexes": ["Relu"], "account_displayed_op_only": True}, ["Relu 2/2"]),
-    ({"hide_name_regexes": [".*"], "account_displayed_op_only": True}, []),
-    ({"account_type_regexes": ["Relu|Sum"]}, ["Relu 2/3", "Sum 1/1"]),
-    ({"order_by": "occurrence", "max_depth": 0}, ["Mul 12/31"]),
-]
-
-
-@pytest.mark.parametrize(("given", "expected"), LISTS)
-def test_the_list_of_op_types(layers: Model, given: dict[str, Any], expected: list[str]) -> None:
-    assert ops(layers, **given) == expected
-
-
-def test_types_decide_what_counts(layers: Model) -> None:
-    assert tree(layers, "scope", account_type_regexes=["Relu", "Mul"]) == [
-        f"0 {ROOT} 0/14",
-        "1 a 8/12",
-        "2 a/in 0/4",
-        "3 a/in/mul 4/4",
-        "1 b 0/2",
-        "2 b/out 2/2",
-    ]
-    assert tree(layers, "graph", account_type_regexes=["Mul"]) == [f"0 {ROOT} 0/12", "1 a/in/mul 4/12", "2 a 8/8"]
-
-
 def test_devices_are_matched_whatever_their_case(layers: Model) -> None:
     """The reference writes devices in lower case, so that its users' `.*CPU:0` matches nothing (D5)."""
     expected = [name in ("loss", "b/out", "a/in/mul") for name in layers.names]
@@ -202,12 +168,6 @@ def test_gradients_are_where_their_forward_node_is(tmp_path: Path) -> None:
 )
 def test_whose_gradient_a_node_is(name: str, forward: str) -> None:
     assert forward_of(name) == forward
-
-
-def test_types_decide_which_frames_are_there(tmp_path: Path) -> None:
-    of = built(tmp_path, {"a": [MAIN, DENSE], "b": [MAIN], "c": [LOSS]})
-    expected = [f"0 {ROOT} 0/1", "1 main.py:3:<module> 0/1", "2 nn.py:7:dense 1/1"]
-    assert tree(of, "code", account_type_regexes=["Op0"]) == expected
 
 
 def test_the_root_stays_whatever_is_trimmed(tmp_path: Path) -> None:
