@@ -109,10 +109,8 @@ def test_touching_and_nested_intervals_become_one() -> None:
     assert flat.start.tolist() == [0, 20]
     assert flat.end.tolist() == [15, 21]
     assert flat.total() == 16
-
-
-def test_an_empty_interval_covers_nothing() -> None:
     assert union(*made([(5, 0)])).total() == 0
+    assert covered_before(EMPTY, np.array([3])).tolist() == [0]
 
 
 @given(spans)
@@ -138,7 +136,3 @@ def test_overlap_counts_the_points_in_the_window(pairs: list[tuple[int, int]], s
     expected = len([t for t in points(flat) if start <= t < end])
     assert overlap(flat, np.array([start]), np.array([end])).tolist() == [expected]
     assert touches(flat, np.array([start]), np.array([end])).tolist() == [expected > 0]
-
-
-def test_nothing_covers_nothing() -> None:
-    assert covered_before(EMPTY, np.array([3])).tolist() == [0]

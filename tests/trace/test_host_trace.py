@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from builders import event, host, iterator_call, line, plane, ref, space, trace_of, u64
+from builders import event, gpu, host, iterator_call, line, plane, read_back, ref, space, trace_of, u64
 from msgspec.structs import replace
 from trace_rows import US, memory, rows, texts
 
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.trace.device.device_clock import DeviceClock
 from tfperf.trace.host_trace import HostTrace, by_line, once
-from tfperf.trace.read import read_host
 
 
 def test_stats_of_several_planes_are_joined_by_name(tmp_path: Path) -> None:
-    gpu = plane(
-        "/device:GPU:0", line("s", event("k", 0, 1, hlo_op="x.1"), event("l", 1, 1, junk="a", hlo_op=ref("y.1")))
-    )
-    trace = trace_of(tmp_path, host(event("a", 0, 1), event("b", 1, 1, hlo_op="x.1", correlation_id=u64(1 << 63))), gpu)
+    kernels = gpu(event("k", 0, 1, hlo_op="x.1"), event("l", 1, 1, junk="a", hlo_op=ref("y.1")))
+    calls = host(event("a", 0, 1), event("b", 1, 1, hlo_op="x.1", correlation_id=u64(1 << 63)))
+    trace = trace_of(tmp_path, calls, kernels)
     assert texts(trace, "hlo_op") == {1: "x.1", 2: "x.1", 3: "y.1"}
     assert trace.stat("hlo_op").texts.count("x.1") == 1
     assert trace.stat("correlation_id").value.view(np.uint64).tolist() == [1 << 63]
@@ -41,26 +40,18 @@ def test_stats_of_several_planes_are_joined_by_name(tmp_path: Path) -> None:
 def test_a_stat_that_nobody_declared_is_a_bug_not_an_empty_column(
     declared: str, read: Callable[[HostTrace], object], tmp_path: Path
 ) -> None:
-    path = tmp_path / "made.xplane.pb"
-    path.write_bytes(space(host(event("a", 0, 1, hlo_op="x.1"), memory(1, allocator_name="GPU_0_bfc"))))
+    made = space(host(event("a", 0, 1, hlo_op="x.1"), memory(1, allocator_name="GPU_0_bfc")))
     with pytest.raises(KeyError, match=f"the stat '{declared}' was not read"):
-        read(read_host(path, stats=frozenset()))
-    read(read_host(path, stats=frozenset({declared})))
+        read(read_back(tmp_path, made, stats=frozenset()))
+    read(read_back(tmp_path, made, stats=frozenset({declared})))
 
 
 def test_rows_and_stats_are_the_same_however_they_are_looked_up(tmp_path: Path) -> None:
     """Few are searched for, of many the table is passed over."""
     names = ["rare", *("often" for _ in range(40)), "rare"]
-    threads = [
-        line(
-            f"thread {number}",
-            *(event(name, 2 * at, 1, group_id=at) for at, name in enumerate(names) if at % 3),
-            id=number,
-        )
-        for number in range(2)
-    ]
-    gpu = plane("/device:GPU:0", line("s", event("rare", 0, 1)))
-    trace = trace_of(tmp_path, gpu, plane("/host:CPU", *threads))
+    made = [event(name, 2 * at, 1, group_id=at) for at, name in enumerate(names) if at % 3]
+    threads = [line(f"thread {number}", *made, id=number) for number in range(2)]
+    trace = trace_of(tmp_path, gpu(event("rare", 0, 1)), plane("/host:CPU", *threads))
     called = [trace.names[name] for name in trace.name[trace.on_host].tolist()]
     by_hand = {name: [row for row, each in enumerate(called) if each == name] for name in ("rare", "often")}
     assert [len(by_hand[name]) for name in ("rare", "often")] == [2, 54]
@@ -140,12 +131,8 @@ def test_on_one_clock_devices_stand_beside_the_host(tmp_path: Path) -> None:
 
 
 def test_allocators_without_a_name_have_the_number_of_their_device(tmp_path: Path) -> None:
-    events = [
-        event("MemoryAllocation", 1, 0, allocator_name="GPU_0_bfc"),
-        event("MemoryAllocation", 2, 0, index_on_host=3),
-        event("MemoryAllocation", 3, 0, device_ordinal=1),
-        event("MemoryAllocation", 4, 0),
-    ]
+    stats: list[dict[str, Any]] = [{"allocator_name": "GPU_0_bfc"}, {"index_on_host": 3}, {"device_ordinal": 1}, {}]
+    events = [memory(at, **each) for at, each in enumerate(stats, 1)]
     cpu = plane("/host:CPU", line("python", *events))
     tpu = plane("/device:TPU:3", line("XLA Ops", event("op", 0, 1)))
     for planes, expected in (((), ["GPU_0_bfc", "3", "1", None]), ((tpu,), ["GPU_0_bfc", "TPU:3", "TPU:1", None])):

@@ -66,6 +66,8 @@ def test_one_host_and_little_work_need_no_pool(tmp_path: Path, sizes: tuple[int,
 def test_a_pool_has_no_more_processes_than_hosts_and_memory(tmp_path: Path) -> None:
     assert jobs_for(files(tmp_path, 10**8, 10**8)) <= 2
     assert jobs_for(files(tmp_path, 10**12, 10**12)) == 1
+    small = files(tmp_path, 10, 10, 10)
+    assert [jobs_for(small, wanted) for wanted in (1, 2, 9)] == [1, 2, 3], "as the user says"
 
 
 def test_a_copy_helps_with_a_large_host_unless_the_user_wants_one_process(
@@ -78,8 +80,3 @@ def test_a_copy_helps_with_a_large_host_unless_the_user_wants_one_process(
     assert not may_fork(large, 1)
     monkeypatch.setattr("tfperf.analysis.parallel.outcomes._cores", lambda: 1)
     assert not may_fork(large, None)
-
-
-def test_the_user_may_say_how_many(tmp_path: Path) -> None:
-    small = files(tmp_path, 10, 10, 10)
-    assert [jobs_for(small, wanted) for wanted in (1, 2, 9)] == [1, 2, 3]

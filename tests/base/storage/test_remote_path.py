@@ -16,12 +16,10 @@ from tfperf.base.storage.remote_path import SCHEMES, Listed, located, without_se
 def test_a_text_is_an_address_if_its_scheme_is_known(tmp_path: Path) -> None:
     assert located("s3://bucket/logs/") == RemotePath("s3://bucket/logs")
     assert located("GS://bucket/logs") == RemotePath("gs://bucket/logs")
-    assert located("logs") == Path("logs")
-    assert located("file:///data") == Path("file:/data")
-    assert located("abc://bucket/logs") == Path("abc:/bucket/logs")
-    assert located("C://logs") == Path("C:/logs")
-    assert located(tmp_path) == tmp_path
-    assert located(RemotePath("s3://a/b")) == RemotePath("s3://a/b")
+    for text in ("logs", "file:///data", "abc://bucket/logs", "C://logs"):
+        assert located(text) == Path(text)
+    for path in (tmp_path, RemotePath("s3://a/b")):
+        assert located(path) == path
 
 
 def test_it_has_the_parts_of_a_path() -> None:
@@ -105,15 +103,11 @@ else:
 
 
 @pytest.mark.parametrize("name", sorted(SCHEMES))
-def test_each_scheme_is_one_of_fsspec_and_its_extra_exists(name: str, root: Path) -> None:
+def test_each_scheme_is_one_of_fsspec_and_on_the_page_and_its_extra_exists(name: str, root: Path) -> None:
     from fsspec.registry import known_implementations
 
     scheme = SCHEMES[name]
     extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert scheme.protocol in known_implementations
     assert any(requirement.startswith("fsspec") or "tfperf[" in requirement for requirement in extras[scheme.extra])
-
-
-@pytest.mark.parametrize("name", sorted(SCHEMES))
-def test_each_scheme_is_in_the_page(name: str, root: Path) -> None:
     assert f"`{name}://" in (root / "docs" / "remote.md").read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from builders import Plane, event, host, line, plane, trace_of
+from builders import Plane, event, gpu, host, line, plane, trace_of
 
 from tfperf.trace.host.activities import Activity
 from tfperf.trace.host_trace import HostTrace
@@ -23,15 +23,10 @@ def groups(trace: HostTrace) -> dict[str, int]:
 
 def test_a_step_is_what_can_be_reached_from_its_root(tmp_path: Path) -> None:
     """The root holds a producer; its consumer runs on another thread, and launches a kernel."""
-    main = line(
-        "python",
-        event("train", 0, 100, _r=1, step_num=7),
-        event("produce", 10, 5, _pt=1, _p=55),
-        event("later", 200, 10),
-    )
+    root, producer = event("train", 0, 100, _r=1, step_num=7), event("produce", 10, 5, _pt=1, _p=55)
+    main = line("python", root, producer, event("later", 200, 10))
     worker = line("worker", event("consume", 20, 50, _ct=1, _c=55), event("launch", 25, 5, correlation_id=9))
-    gpu = plane("/device:GPU:0", line("Stream #1", event("kernel", 40, 20, correlation_id=9)))
-    trace = grouped(tmp_path, plane("/host:CPU", main, worker), gpu)
+    trace = grouped(tmp_path, plane("/host:CPU", main, worker), gpu(event("kernel", 40, 20, correlation_id=9)))
     assert groups(trace) == {"train": 0, "produce": 0, "later": -1, "consume": 0, "launch": 0, "kernel": 0}
     assert trace.stat("step_name").texts == ("train 7",)
 
@@ -86,11 +81,6 @@ def test_the_longest_marker_of_the_host(tmp_path: Path) -> None:
 
 
 def test_a_device_that_works_longer_than_the_marker_sets_the_span(tmp_path: Path) -> None:
-    gpu = plane(
-        "/device:GPU:0",
-        line(
-            "Stream #1", event("k", 20, 10, group_id=1), event("k", 70, 30, group_id=1), event("k", 120, 5, group_id=2)
-        ),
-    )
+    kernels = (event("k", at, us, group_id=group) for at, us, group in ((20, 10, 1), (70, 30, 1), (120, 5, 2)))
     marks = [event("train", 0, 50, group_id=1), event("train", 100, 50, group_id=2)]
-    assert spans(trace_of(tmp_path, host(*marks), gpu)) == {1: (20, 100), 2: (100, 150)}
+    assert spans(trace_of(tmp_path, host(*marks), gpu(*kernels))) == {1: (20, 100), 2: (100, 150)}
