@@ -45,9 +45,6 @@ def fenced(language: str, heading: str) -> str:
     return str(blocks[0])
 
 
-# --- generated and checked parts ---
-
-
 def limit_table() -> str:
     """Table of all named limits."""
     demands = {"<=": "at most ", ">=": "at least "}
@@ -144,8 +141,6 @@ def test_the_commands_of_the_baseline_work_with_enough_steps(
         result = run_tfperf(*command.split()[1:])
         assert result.exit_code == 0, result.output
 
-
-# --- recipes ---
 
 _JOB = """
 import keras

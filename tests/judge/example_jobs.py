@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
-from builders import Event, event, host, iterator_call, logdir_of, space
+from builders import STEPS_LINE, Event, Plane, event, host, line, logdir_of, plane, space
 
 import tfperf
+from tfperf.judge.check import check
+from tfperf.judge.config import CheckConfig
+from tfperf.judge.grammar import read_limit
+from tfperf.judge.limits import named_limit
+from tfperf.judge.measure import JudgedHost, judged_hosts
+from tfperf.judge.outcome import Judged, Outcome
+
+OP, FETCH = "MatMul:MatMul", "IteratorGetNextOp::DoCompute"
 
 
 def analysis_of(tmp_path: Path, **hosts: bytes) -> tfperf.Analysis:
@@ -14,41 +23,69 @@ def analysis_of(tmp_path: Path, **hosts: bytes) -> tfperf.Analysis:
     return tfperf.load(logdir_of(tmp_path, **hosts))
 
 
-def input_job(wait_us: float = 30.0, *, steps: int = 5, step_us: float = 100.0) -> bytes:
+def outcome_of(analysis: tfperf.Analysis, *limits: str | tuple[str, str], **settings: Any) -> Outcome:
+    """What becomes of limits, each as text or as the name of an option and its value."""
+    read = tuple(read_limit(limit) if isinstance(limit, str) else named_limit(*limit) for limit in limits)
+    return check(analysis, CheckConfig(limits=read, **settings))
+
+
+def judged_by(analysis: tfperf.Analysis, *limit: str, **settings: Any) -> Judged:
+    """What becomes of one limit: its text, or the name of an option and its value; without, of the baseline."""
+    limits = [limit] if len(limit) == 2 else limit
+    (judged,) = outcome_of(analysis, *limits, **settings).judged
+    return judged
+
+
+def only_host(folder: Path, data: bytes, *, skip_first: int = 0, **options: Any) -> JudgedHost:
+    """The only host of a run, as the gate sees it."""
+    analysis = tfperf.load(logdir_of(folder, a=data), **options)
+    (judged,) = judged_hosts(analysis, stat="mean", skip_first=skip_first, min_steps=3)
+    return judged
+
+
+def steps(
+    *parts: tuple[str, float], count: int = 5, start: float = 0.0, length: float = 100.0, kind: str = "train"
+) -> list[Event]:
+    """Marked steps, each with events of these names and durations (us) one after the other."""
+    events = []
+    for number in range(count):
+        begin = start + length * number
+        events.append(event(kind, begin, length, step_num=number + round(start / length)))
+        for name, duration in parts:
+            events.append(event(name, begin, duration))
+            begin += duration
+    return events
+
+
+def allocation(at_us: float, in_use: int, allocator: str, **more: Any) -> Event:
+    stats = {
+        "allocator_name": allocator,
+        "bytes_reserved": 0,
+        "bytes_allocated": in_use,
+        "bytes_available": 1 << 30,
+        "peak_bytes_in_use": in_use,
+        "requested_bytes": 8,
+        "allocation_bytes": 8,
+        "addr": 64,
+        **more,
+    }
+    return event("MemoryAllocation", at_us, 0, **stats)
+
+
+def input_job(wait_us: float = 30.0, *, count: int = 5, step_us: float = 100.0) -> bytes:
     """Steps that wait for input, and compute for the rest of their time."""
-    events: list[Event] = []
-    for number in range(steps):
-        start_us = step_us * number
-        events += [
-            event("train", start_us, step_us, step_num=number),
-            event("IteratorGetNextOp::DoCompute", start_us, wait_us),
-            event("MatMul:MatMul", start_us + wait_us, step_us - wait_us),
-        ]
-    return space(host(*events))
+    return space(host(*steps((FETCH, wait_us), (OP, step_us - wait_us), count=count, length=step_us)))
 
 
-def pipeline_job(wait_us: float) -> bytes:
-    """Six steps of 1 ms that wait for a map stage, which runs in the thread of the step."""
-    events: list[Event] = []
-    for number in range(6):
-        start_us = 1000.0 * number
-        events += [
-            event("train", start_us, 1000, step_num=number),
-            event("IteratorGetNextOp::DoCompute", start_us, wait_us, id=number),
-            iterator_call("Root", start_us, wait_us, 1),
-            iterator_call("Root::Map", start_us, wait_us - 1, 2, 1),
-            event("MatMul:MatMul", start_us + wait_us, 1000 - wait_us),
-        ]
-    return space(host(*events))
+def half_fetched_job() -> bytes:
+    """Ten marked steps of 100 us; the first five wait 30 us for input, the others show none."""
+    return space(host(*steps((FETCH, 30)), *steps(start=500)))
 
 
 def bare_job(*step_us: float) -> bytes:
     """Steps with these durations, and nothing in them."""
     starts_us = [sum(step_us[:number]) for number in range(len(step_us))]
-    steps = zip(starts_us, step_us, strict=True)
-    return space(
-        host(*(event("train", start, duration, step_num=number) for number, (start, duration) in enumerate(steps)))
-    )
+    return space(host(*(event("train", starts_us[n], length, step_num=n) for n, length in enumerate(step_us))))
 
 
 def noisy_job(step_us: float, steps: int = 40) -> bytes:
@@ -58,30 +95,23 @@ def noisy_job(step_us: float, steps: int = 40) -> bytes:
 
 def two_kinds_job(train_wait_us: float = 10.0, eval_wait_us: float = 70.0) -> bytes:
     """Five training steps, told by their gradient ops, then four eval steps; each takes 100 us and waits for input."""
-    events: list[Event] = []
-    for number in range(9):
-        start_us, is_train = 100.0 * number, number < 5
-        wait_us = train_wait_us if is_train else eval_wait_us
-        events += [
-            event("train" if is_train else "test", start_us, 100, step_num=number),
-            event("IteratorGetNextOp::DoCompute", start_us, wait_us),
-            event("gradient_tape/x:MatMul" if is_train else "x:MatMul", start_us + wait_us, 100 - wait_us),
-        ]
-    return space(host(*events))
+    train = steps((FETCH, train_wait_us), ("gradient_tape/x:MatMul", 100 - train_wait_us))
+    evaluation = steps((FETCH, eval_wait_us), ("x:MatMul", 100 - eval_wait_us), count=4, start=500, kind="test")
+    return space(host(*train, *evaluation))
 
 
-def compiling_job(compiling_us: float, steps: int = 5) -> bytes:
+def compiling_job(compiling_us: float, count: int = 5) -> bytes:
     """Steps of 100 us that build a graph, and compute for the rest of their time."""
-    events: list[Event] = []
-    for number in range(steps):
-        start_us = 100.0 * number
-        events += [
-            event("train", start_us, 100, step_num=number),
-            event("tf.function-graph_building", start_us, compiling_us),
-            event("MatMul:MatMul", start_us + compiling_us, 100 - compiling_us),
-        ]
-    return space(host(*events))
+    return space(host(*steps(("tf.function-graph_building", compiling_us), (OP, 100 - compiling_us), count=count)))
 
 
 def job_without_steps() -> bytes:
     return space(host(event("idle", 0, 10)))
+
+
+def device_alone() -> Plane:
+    """Five runs of a module on a GPU, with a kernel and a copy in each, and no host."""
+    modules = line("XLA Modules", *(event("jit_f", 100 * n, 100) for n in range(5)), id=STEPS_LINE + 2)
+    kernels = line("Stream #1", *(event("gemm", 100 * n, 60, correlation_id=n + 1) for n in range(5)), id=1)
+    copies = line("Stream #2", *(event("MemcpyH2D", 100 * n + 60, 5, correlation_id=n + 9) for n in range(5)), id=2)
+    return plane("/device:GPU:0", modules, kernels, copies)

@@ -78,7 +78,7 @@ def job(wait: float = 30, step: float = 100, steps: int = 10) -> bytes:
         start = step * n
         events += [
             event("train", start, step, step_num=n),
-            event("IteratorGetNextOp::DoCompute", start, wait),
+            event("IteratorGetNextOp::DoCompute", start, wait, id=n),
             iterator_call("Root", start, wait, 1),
             iterator_call("Root::BatchV2", start, wait, 2, 1, batch_size=4),
             iterator_call("Root::BatchV2::Map", start, wait * 2 / 3, 3, 2),

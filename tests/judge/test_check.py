@@ -3,52 +3,42 @@
 from __future__ import annotations
 
 import json
-import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Plane, event, host, line, logdir_of, plane, ref, space
+from builders import event, host, line, logdir_of, plane, ref, space
 from click.testing import Result
 from judge.example_jobs import (
+    allocation,
     analysis_of,
     bare_job,
+    half_fetched_job,
     input_job,
     job_without_steps,
+    judged_by,
     noisy_job,
-    pipeline_job,
+    only_host,
+    outcome_of,
+    steps,
     two_kinds_job,
 )
-from places import ROOT
+from judge.example_runs import job as pipeline_job
+from places import TRACES
 
 import tfperf
 from tfperf.analysis.registry import default_sections, section_names
-from tfperf.base.errors import TfperfError
 from tfperf.formats.wire.capture_plane import CaptureFacts
 from tfperf.judge.check import check, check_profile, evidence_of, evidence_sections, needed_sections
 from tfperf.judge.config import CheckConfig
 from tfperf.judge.grammar import limit_tables, read_limit
 from tfperf.judge.limits import FIGURES, REGRESSION, LimitError, Metric, named_limit
-from tfperf.judge.measure import judged_hosts
-from tfperf.judge.outcome import Judged, Outcome, not_judged
 from tfperf.judge.run_summary import baseline_text
 from tfperf.judge.summarize import summarize_run
 from tfperf.report.model import Finding
 from tfperf.report.render import render
-
-
-def outcome_of(analysis: tfperf.Analysis, *limits: str, **settings: Any) -> Outcome:
-    return check(analysis, CheckConfig(limits=tuple(map(read_limit, limits)), **settings))
-
-
-def judged_by(analysis: tfperf.Analysis, limit: str, **settings: Any) -> Judged:
-    (judged,) = outcome_of(analysis, limit, **settings).judged
-    return judged
-
-
-# --- one host ---
 
 
 @pytest.mark.parametrize(
@@ -56,20 +46,13 @@ def judged_by(analysis: tfperf.Analysis, limit: str, **settings: Any) -> Judged:
     [
         ("input_bound <= 30%", "pass"),  # exactly at the bound
         ("input_bound < 30%", "breach"),
-        ("input_bound >= 30%", "pass"),
-        ("input_bound > 30%", "breach"),
-        (f"input_bound <= {math.nextafter(30.0, 0)!r}%", "breach"),
-        (f"input_bound <= {math.nextafter(30.0, 99)!r}%", "pass"),
+        ("input_bound <= 29.999999999999996%", "breach"),
         ("step_time <= 0.1ms", "pass"),
         ("step_time <= 99us", "breach"),
         ("p95(step_time) <= 100us", "pass"),
         ("max(step_time) < 100us", "breach"),
-        ("kernel_launch <= 100%", "unknown"),  # no device
-        ("device_busy >= 0%", "unknown"),
         ("memory < 1GiB", "unknown"),
-        ("retraces <= 5", "unknown"),
         ("skew <= 100%", "unknown"),  # one host
-        ("kernels.total_us < 5", "unknown"),  # no such table in this profile
         ("steps.step_time_ms <= 0.1", "pass"),
         ("steps.step_time_ms[kind=eval] <= 0.1", "unknown"),  # no row
         ("count(steps.step[kind=eval]) <= 0", "pass"),
@@ -96,39 +79,19 @@ def test_an_outcome_holds_what_was_judged_and_of_which_profile(tmp_path: Path) -
     assert outcome.judged[0].why == "over 5 training steps."
 
 
-@pytest.mark.parametrize(
-    ("limits", "exit_code", "breached", "unknown"),
-    [
-        (["input_bound <= 30%", "step_time < 1s"], 0, 0, 0),
-        (["input_bound <= 30%", "memory < 1GiB"], 1, 0, 1),
-        (["input_bound <= 10%", "step_time < 1s"], 3, 1, 0),
-        (["input_bound <= 10%", "memory < 1GiB"], 3, 1, 1),
-        ([], 1, 0, 0),
-    ],
-)
-def test_the_exit_code_is_that_of_the_worst_result(
-    tmp_path: Path, limits: list[str], exit_code: int, breached: int, unknown: int
-) -> None:
-    outcome = outcome_of(analysis_of(tmp_path, a=input_job(30)), *limits)
-    assert outcome.exit_code == exit_code
-    assert (len(outcome.breached), len(outcome.unknown)) == (breached, unknown)
-
-
-@pytest.mark.parametrize("steps", [0, 1, 2])
-def test_too_few_steps_are_never_a_pass(tmp_path: Path, steps: int) -> None:
-    outcome = outcome_of(analysis_of(tmp_path, a=input_job(30, steps=steps)), "input_bound <= 99%")
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_too_few_steps_are_never_a_pass(tmp_path: Path, count: int) -> None:
+    outcome = outcome_of(analysis_of(tmp_path, a=input_job(30, count=count)), "input_bound <= 99%")
     (judged,) = outcome.judged
-    assert (judged.status, judged.measured, outcome.exit_code, outcome.step_count) == ("unknown", None, 1, steps)
-    assert judged.why.startswith(f"{steps} whole step")
+    assert (judged.status, judged.measured, outcome.exit_code, outcome.step_count) == ("unknown", None, 1, count)
+    assert judged.why.startswith(f"{count} whole step")
     assert "--min-steps is 3: profile longer." in judged.why
 
 
 def test_fewer_steps_suffice_if_that_is_set_but_never_none(tmp_path: Path) -> None:
-    two_steps = analysis_of(tmp_path, a=input_job(30, steps=2))
-    assert outcome_of(two_steps, "input_bound <= 99%", min_steps=2).exit_code == 0
-    assert outcome_of(two_steps, "input_bound <= 99%", min_steps=0).exit_code == 0
-    no_steps = analysis_of(tmp_path / "2", a=input_job(30, steps=0))
-    assert outcome_of(no_steps, "input_bound <= 99%", min_steps=0).exit_code == 1
+    for count, least, status in ((2, 2, "pass"), (2, 0, "pass"), (0, 0, "unknown")):
+        analysis = analysis_of(tmp_path / f"{count}.{least}", a=input_job(30, count=count))
+        assert judged_by(analysis, "input_bound <= 99%", min_steps=least).status == status, (count, least)
 
 
 def test_the_statistic_of_step_times_can_be_chosen(tmp_path: Path) -> None:
@@ -150,15 +113,6 @@ def test_first_steps_can_be_skipped(tmp_path: Path) -> None:
     assert outcome_of(analysis, "max(step_time) <= 100us", skip_first=2).notes[0] == "Skipped: the first 2 steps."
     assert outcome_of(analysis, "max(step_time) <= 100us", skip_first=0).exit_code == 3
     assert outcome_of(analysis, "max(step_time) <= 100us", skip_first=10**9).exit_code == 1
-
-
-# --- doubt ---
-
-
-def half_fetched_job() -> bytes:
-    """Ten marked steps of 100 us; the first five wait 30 us for input, the others show none."""
-    steps = [event("train", 100 * number, 100, step_num=number) for number in range(10)]
-    return space(host(*steps, *(event("IteratorGetNextOp::DoCompute", 100 * number, 30) for number in range(5))))
 
 
 STOPS = "the last 5 of 10 steps have no tf.data call, and all other steps have one: events of a thread may be missing"
@@ -205,18 +159,15 @@ def test_a_doubtful_host_passes_nothing_and_a_breach_of_another_one_counts(tmp_p
 
 
 def test_damage_is_not_allowed_with_doubt(tmp_path: Path) -> None:
-    marks = [event("train", 100 * number, 100, step_num=number) for number in range(5)]
-    broken = space(host(*marks, event("work", 5, -1)))
+    broken = space(host(*steps(), event("work", 5, -1)))
     assert judged_by(analysis_of(tmp_path, a=broken), "step_time <= 1s", allow_doubt=True).status == "unknown"
 
 
 def test_a_baseline_whose_steps_are_doubtful_is_not_compared(tmp_path: Path) -> None:
-    marks = [event("train", 100 * number, 100, step_num=number) for number in range(40)]
-    doubtful = space(host(*marks, event("train", 3950, 100, step_num=40)))
-    baseline = tmp_path / "baseline.json"
+    doubtful = space(host(*steps(count=40), event("train", 3950, 100, step_num=40)))
     before = analysis_of(tmp_path / "before", a=doubtful)
-    baseline.write_text(baseline_text(summarize_run(before, "before")), encoding="utf-8")
-    after = analysis_of(tmp_path / "after", a=space(host(*marks)))
+    baseline = saved(tmp_path, before)
+    after = analysis_of(tmp_path / "after", a=space(host(*steps(count=40))))
     outcome = check_profile(after, baseline=baseline)
     assert outcome.exit_code == 1
     assert "Soundness: 1 step marker inside the previous marker" in outcome.judged[0].why
@@ -246,9 +197,6 @@ def test_a_step_time_says_which_steps_it_is_of(tmp_path: Path) -> None:
     assert outcome.notes == ("Step time: mean of 4 of 5 training steps; omitted: 1 slow first.",)
 
 
-# --- several hosts ---
-
-
 def test_the_worst_host_decides_and_is_named(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, a=input_job(10), b=input_job(30), c=input_job(20))
     upper = judged_by(analysis, "input_bound <= 25%")
@@ -270,7 +218,7 @@ def test_a_host_without_steps_is_never_a_pass(tmp_path: Path) -> None:
 
 
 def test_a_breach_on_one_host_counts_whatever_is_unknown_on_others(tmp_path: Path) -> None:
-    analysis = analysis_of(tmp_path, a=job_without_steps(), b=input_job(30), c=input_job(10, steps=1))
+    analysis = analysis_of(tmp_path, a=job_without_steps(), b=input_job(30), c=input_job(10, count=1))
     breach = judged_by(analysis, "input_bound <= 25%")
     assert (breach.status, breach.host, breach.measured) == ("breach", "b", 30.0)
     unknown = judged_by(analysis, "input_bound <= 35%")
@@ -285,13 +233,9 @@ def test_skew_is_judged_once_for_all_hosts(tmp_path: Path) -> None:
     assert judged.measured == pytest.approx(30.0)
     assert judged.why == "its steps take 0.130 ms; the median of 3 hosts is 0.100 ms."
     assert judged_by(analysis, "skew <= 31%").status == "pass"
-
-
-def test_skew_needs_steps_on_every_host(tmp_path: Path) -> None:
-    analysis = analysis_of(tmp_path, a=input_job(step_us=100), b=input_job(step_us=130), c=input_job(steps=1))
+    analysis = analysis_of(tmp_path / "2", a=input_job(step_us=100), b=input_job(step_us=130), c=input_job(count=1))
     judged = judged_by(analysis, "skew <= 1%")
-    assert (judged.status, judged.measured) == ("unknown", None)
-    assert judged.why.startswith("host c: 1 whole step counts")
+    assert (judged.status, judged.why[:34]) == ("unknown", "host c: 1 whole step counts (of 1 ")
 
 
 def test_tables_over_hosts_are_judged_once(tmp_path: Path) -> None:
@@ -299,9 +243,6 @@ def test_tables_over_hosts_are_judged_once(tmp_path: Path) -> None:
     judged = judged_by(analysis, "steps_by_host.average_ms <= 0.12ms")
     assert (judged.status, judged.host, judged.measured) == ("breach", "b", 0.13)
     assert judged.why == "host b, the worst of 2 rows."
-
-
-# --- sections ---
 
 
 @pytest.mark.parametrize(
@@ -345,7 +286,7 @@ def test_a_breach_stays_one_where_its_evidence_cannot_be_read(tmp_path: Path) ->
 
 def test_a_breach_has_evidence_of_the_worst_host(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, a=bare_job(*[100] * 5), b=input_job(80))
-    (judged,) = outcome_of(analysis, "all_others <= 99%").judged
+    judged = judged_by(analysis, "all_others <= 99%")
     assert (judged.status, judged.host) == ("breach", "a")
     assert [finding.code for finding in judged.evidence] == ["python_between_steps"]
 
@@ -360,27 +301,15 @@ def test_the_analysis_is_not_changed(tmp_path: Path) -> None:
     assert render(analysis.only(hosts).report(), "json") == before
 
 
-# --- against a baseline ---
-
-Baseline = Callable[[tfperf.Analysis], Path]
-
-
-@pytest.fixture
-def baseline(tmp_path: Path, run_tfperf: Callable[..., Result]) -> Baseline:
-    """Save the baseline of a run, as `tfperf analyze --save-baseline` does."""
-
-    def save(analysis: tfperf.Analysis) -> Path:
-        path = tmp_path / "baseline.json"
-        result = run_tfperf("analyze", analysis.run.folder, "--save-baseline", path, "-s", "overview", "--force")
-        assert result.exit_code == 0, result.output
-        return path
-
-    return save
+def saved(tmp_path: Path, analysis: tfperf.Analysis) -> Path:
+    path = tmp_path / "baseline.json"
+    path.write_text(baseline_text(summarize_run(analysis, "before")), encoding="utf-8")
+    return path
 
 
-def test_a_regression_is_a_breach(tmp_path: Path, baseline: Baseline) -> None:
-    before, after = analysis_of(tmp_path / "1", a=noisy_job(100)), analysis_of(tmp_path / "2", a=noisy_job(120))
-    outcome = outcome_of(after, baseline=(baseline(before),))
+def test_a_regression_is_a_breach(tmp_path: Path) -> None:
+    before, after = (analysis_of(tmp_path / str(us), a=noisy_job(us)) for us in (100, 120))
+    outcome = outcome_of(after, baseline=(saved(tmp_path, before),))
     (judged,) = outcome.judged
     assert (judged.status, outcome.exit_code, judged.title, judged.unit) == ("breach", 3, "Regression", "%")
     assert judged.limit.text == "max-regression 5%"
@@ -390,62 +319,31 @@ def test_a_regression_is_a_breach(tmp_path: Path, baseline: Baseline) -> None:
     assert [finding.code for finding in judged.evidence] == ["python_between_steps"]
 
 
-def test_a_larger_tolerance_may_hold(tmp_path: Path, baseline: Baseline) -> None:
-    before, after = analysis_of(tmp_path / "1", a=noisy_job(100)), analysis_of(tmp_path / "2", a=noisy_job(120))
-    outcome = outcome_of(after, baseline=(baseline(before),), max_regression=0.25)
-    (judged,) = outcome.judged
-    assert (judged.status, judged.limit.bound, outcome.exit_code) == ("pass", 25.0, 0)
+def test_too_few_steps_to_compare_are_unknown(tmp_path: Path) -> None:
+    few, unknown = {"a": noisy_job(100, steps=4)}, {"a": noisy_job(100), "b": job_without_steps()}
+    for hosts, why in ((few, "the runs have 4 and 4 whole steps"), (unknown, "host b:")):
+        analysis = analysis_of(tmp_path / str(len(hosts)), **hosts)
+        judged = judged_by(analysis, baseline=(saved(tmp_path, analysis),))
+        assert (judged.status, judged.measured) == ("unknown", None)
+        assert judged.why.startswith(why)
 
 
-def test_a_tolerance_of_0_is_a_setting(tmp_path: Path, baseline: Baseline) -> None:
-    analysis = analysis_of(tmp_path, a=noisy_job(100))
-    (judged,) = outcome_of(analysis, baseline=(baseline(analysis),), max_regression=0.0).judged
-    assert judged.limit.text == "max-regression 0%"
-
-
-def test_the_same_run_is_not_a_regression(tmp_path: Path, baseline: Baseline) -> None:
-    analysis = analysis_of(tmp_path, a=noisy_job(100))
-    assert outcome_of(analysis, baseline=(baseline(analysis),)).exit_code == 0
-
-
-def test_too_few_steps_to_compare_are_unknown(tmp_path: Path, baseline: Baseline) -> None:
-    analysis = analysis_of(tmp_path, a=noisy_job(100, steps=4))
-    (judged,) = outcome_of(analysis, baseline=(baseline(analysis),)).judged
-    assert (judged.status, judged.measured) == ("unknown", None)
-    assert judged.comparison is not None
-    assert judged.why == judged.comparison.why
-
-
-def test_a_host_without_steps_is_never_a_pass_of_a_regression(tmp_path: Path, baseline: Baseline) -> None:
-    analysis = analysis_of(tmp_path, a=noisy_job(100), b=job_without_steps())
-    (judged,) = outcome_of(analysis, baseline=(baseline(analysis),)).judged
-    assert (judged.status, judged.why[:7]) == ("unknown", "host b:")
-
-
-def test_different_jobs_are_not_compared(tmp_path: Path, baseline: Baseline) -> None:
+def test_different_jobs_are_not_compared(tmp_path: Path) -> None:
     before = analysis_of(tmp_path / "1", a=noisy_job(100))
     after = analysis_of(tmp_path / "2", a=noisy_job(120), b=noisy_job(120))
-    (judged,) = outcome_of(after, baseline=(baseline(before),)).judged
+    judged = judged_by(after, baseline=(saved(tmp_path, before),))
     assert judged.status == "unknown"
     assert judged.why.startswith("The runs are not comparable. Hosts: 1 before, 2 now;")
 
 
-def test_runs_of_other_batch_sizes_are_not_judged(tmp_path: Path, baseline: Baseline) -> None:
+def test_runs_of_other_batch_sizes_are_not_judged(tmp_path: Path) -> None:
     """Per example, larger batches alone are faster, which would hide that the program became slower."""
     small, large = (CaptureFacts(batch_size=size, steps_per_execution=1).to_bytes() for size in (8, 16))
     before = analysis_of(tmp_path / "1", a=noisy_job(100) + small)
     after = analysis_of(tmp_path / "2", a=noisy_job(110) + large)
-    (judged,) = outcome_of(after, baseline=(baseline(before),)).judged
+    judged = judged_by(after, baseline=(saved(tmp_path, before),))
     assert (judged.status, judged.measured) == ("unknown", None)
     assert judged.why.startswith("The runs are not comparable. Batch size: 8 before, 16 now; ")
-
-
-def test_a_tolerance_without_a_baseline_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(LimitError, match="max-regression requires a baseline"):
-        outcome_of(analysis_of(tmp_path, a=input_job()), "step_time < 1s", max_regression=0.1)
-
-
-# --- in the words of the command ---
 
 
 def test_check_takes_limits_in_words_and_a_path_or_an_analysis(tmp_path: Path) -> None:
@@ -459,12 +357,15 @@ def test_check_takes_limits_in_words_and_a_path_or_an_analysis(tmp_path: Path) -
         assert (outcome.step_count, outcome.judged[0].limit.origin) == (4, "tfperf.check")
 
 
-def test_check_compares_with_one_baseline_or_several(tmp_path: Path, baseline: Baseline) -> None:
-    before, after = analysis_of(tmp_path / "1", a=noisy_job(100)), analysis_of(tmp_path / "2", a=noisy_job(120))
-    path = baseline(before)
-    assert check_profile(after, baseline=path).exit_code == 3
-    assert check_profile(after, baseline=str(path), max_regression="25%").exit_code == 0
-    assert check_profile(before, baseline=[path, path]).exit_code == 0
+def test_check_compares_with_one_baseline_or_several(tmp_path: Path) -> None:
+    before, after = (analysis_of(tmp_path / str(us), a=noisy_job(us)) for us in (100, 140))
+    first, second = saved(tmp_path / "100", before), saved(tmp_path / "140", after)
+    assert check_profile(after, baseline=first).exit_code == 3
+    (judged,) = check_profile(after, baseline=str(first), max_regression="45%").judged
+    assert (judged.status, judged.limit.bound) == ("pass", 45.0)
+    assert check_profile(before, baseline=first, max_regression=0).judged[0].limit.text == "max-regression 0%"
+    assert check_profile(before, baseline=[first, first]).exit_code == 0
+    assert check_profile(after, baseline=[first, second, first]).exit_code == 1, "the machine varies as much"
 
 
 @pytest.mark.parametrize(
@@ -485,45 +386,38 @@ def test_limits_that_cannot_be_read_are_errors_before_the_profile_is(arguments: 
     assert message in str(raised.value)
 
 
-def test_without_a_profile_every_limit_is_unknown() -> None:
-    limits = [read_limit("step_time < 1s"), read_limit("memory < 1GiB")]
-    outcome = not_judged(limits, "logs/ does not exist")
-    assert (outcome.exit_code, outcome.hosts, outcome.step_count) == (1, (), 0)
-    assert [(judged.status, judged.why) for judged in outcome.judged] == [("unknown", "logs/ does not exist")] * 2
-
-
-# --- a gate on a job with steps of several kinds ---
-
-
 Run = Callable[..., Result]
-SHARED = ROOT.parent / "shared" / "traces"
-"""Traces of other people's jobs, which are no part of the project."""
 
 
 def test_without_a_kind_the_gate_says_what_it_leaves_out(tmp_path: Path) -> None:
     """Train steps wait for 10 us of 100, eval steps for 70."""
-    outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%")
+    analysis = analysis_of(tmp_path, a=two_kinds_job())
+    outcome = outcome_of(analysis, "input_bound <= 50%")
     (judged,) = outcome.judged
     assert (judged.status, judged.measured) == ("pass", 10.0)
     assert judged.why == "over 5 training steps; 4 evaluation steps are not checked: --by-kind eval."
     assert (outcome.step_count, outcome.step_kind, outcome.other_kinds) == (5, "train", {"eval": 4})
     assert outcome.notes[0] == "Figures are over training steps; 4 evaluation steps are not checked: --by-kind eval."
-
-
-def test_the_steps_that_are_left_have_no_kind_if_all_are_skipped(tmp_path: Path) -> None:
-    outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%", skip_first=100)
-    assert outcome.notes[0].startswith(
+    of_no_kind = outcome_of(analysis, "input_bound <= 50%", skip_first=100)
+    assert of_no_kind.notes[0].startswith(
         "Figures are over steps; 5 training steps and 4 evaluation steps are not checked"
     )
+    assert outcome_of(analysis, "count(steps.step) <= 9").notes == (), "that table has every kind"
 
 
 def test_a_kind_is_judged_in_place_of_the_main_one(tmp_path: Path) -> None:
-    outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "input_bound <= 50%", by_kind="eval")
+    analysis = analysis_of(tmp_path, a=two_kinds_job())
+    outcome = outcome_of(analysis, "input_bound <= 50%", by_kind="eval")
     (judged,) = outcome.judged
     assert (judged.status, judged.measured) == ("breach", 70.0)
     assert judged.why == "over 4 evaluation steps; 5 training steps are not checked: --by-kind train."
     assert (outcome.step_count, outcome.step_kind, outcome.other_kinds) == (4, "eval", {"train": 5})
     assert outcome.notes[0].startswith("Limits on steps are over evaluation steps; 5 training steps")
+    without_first = outcome_of(analysis, "step_time < 1s", by_kind="eval", skip_first=1)
+    assert (without_first.step_count, without_first.exit_code) == (3, 0)
+    assert without_first.notes[1] == "Skipped: the first evaluation step."
+    too_few = judged_by(analysis, "step_time < 1s", by_kind="eval", min_steps=5)
+    assert too_few.why.startswith("4 whole evaluation steps count (of 9 recorded), but --min-steps is 5")
 
 
 @pytest.mark.parametrize(
@@ -543,38 +437,10 @@ def test_tables_of_steps_hold_only_steps_of_the_kind(tmp_path: Path, limit: str,
 
 def test_a_column_that_cannot_be_cut_to_a_kind_is_unknown(tmp_path: Path) -> None:
     gpu = plane("/device:GPU:0", line("Stream #1", *(event("gemm", 100 * n, 30, correlation_id=n) for n in range(9))))
-    marks = [event("train" if n < 5 else "test", 100 * n, 100, step_num=n) for n in range(9)]
-    tape = [event("gradient_tape/x:MatMul", 100 * n + 50, 10) for n in range(5)]
-    analysis = analysis_of(tmp_path, a=space(host(*marks, *tape), gpu))
-    (judged,) = outcome_of(analysis, "max(idle_devices.gaps) <= 99", by_kind="eval").judged
+    train, evaluation = steps(("gradient_tape/x:MatMul", 10)), steps(count=4, start=500, kind="test")
+    analysis = analysis_of(tmp_path, a=space(host(*train, *evaluation), gpu))
+    judged = judged_by(analysis, "max(idle_devices.gaps) <= 99", by_kind="eval")
     assert (judged.status, judged.why) == ("unknown", "idle_devices.gaps also includes steps that are not checked.")
-
-
-def test_limits_on_tables_alone_need_no_note(tmp_path: Path) -> None:
-    """The table of steps has every kind."""
-    assert outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "count(steps.step) <= 9").notes == ()
-
-
-def test_the_first_steps_that_are_skipped_are_those_of_the_kind(tmp_path: Path) -> None:
-    outcome = outcome_of(analysis_of(tmp_path, a=two_kinds_job()), "step_time < 1s", by_kind="eval", skip_first=1)
-    assert (outcome.step_count, outcome.exit_code) == (3, 0)
-    assert outcome.notes[1] == "Skipped: the first evaluation step."
-
-
-def test_too_few_steps_of_the_kind_are_unknown(tmp_path: Path) -> None:
-    analysis = analysis_of(tmp_path, a=two_kinds_job())
-    (judged,) = outcome_of(analysis, "step_time < 1s", by_kind="eval", min_steps=5).judged
-    assert judged.why.startswith("4 whole evaluation steps count (of 9 recorded), but --min-steps is 5")
-
-
-def test_a_kind_that_no_step_is_of_names_those_that_there_are(tmp_path: Path) -> None:
-    analysis = analysis_of(tmp_path, a=two_kinds_job())
-    with pytest.raises(TfperfError) as error:
-        outcome_of(analysis, "input_bound <= 50%", by_kind="evaluation")
-    expected = (
-        "the profile has no steps of kind 'evaluation' (--by-kind); the kinds are: train (5 steps), eval (4 steps)"
-    )
-    assert str(error.value) == expected
 
 
 def test_without_steps_there_is_no_wrong_kind(tmp_path: Path) -> None:
@@ -590,9 +456,8 @@ def test_a_host_without_steps_of_the_kind_is_unknown(tmp_path: Path) -> None:
 
 def test_a_baseline_is_of_one_kind(tmp_path: Path) -> None:
     """That of training steps says nothing about eval steps."""
-    analysis, baseline = analysis_of(tmp_path, a=two_kinds_job()), tmp_path / "baseline.json"
-    baseline.write_text(baseline_text(summarize_run(analysis, "run")))
-    (judged,) = outcome_of(analysis, baseline=(baseline,), by_kind="eval").judged
+    analysis = analysis_of(tmp_path, a=two_kinds_job())
+    judged = judged_by(analysis, baseline=(saved(tmp_path, analysis),), by_kind="eval")
     assert judged.status == "unknown"
     assert "Kind of step: train before, eval now" in judged.why
     assert summarize_run(analysis, "run", kind="eval").hosts[0].input_percent == 70.0
@@ -617,15 +482,13 @@ def test_a_wrong_kind_ends_with_one_line_and_a_failed_test(tmp_path: Path, run_t
     arguments = ("--max-input-bound", "50%", "--no-config", "--by-kind", "evl", "--junit", junit)
     result = run_tfperf("check", logdir_of(tmp_path, a=two_kinds_job()), *arguments)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "the kinds are: train (5 steps), eval (4 steps)" in result.stderr
+    assert "no steps of kind 'evl' (--by-kind); the kinds are: train (5 steps), eval (4 steps)" in result.stderr
     assert 'errors="1"' in junit.read_text()
 
 
+@pytest.mark.skipif(not TRACES.is_dir(), reason="real profiles lie beside the repository, not in it")
 def test_of_a_real_job_the_eval_steps_wait_longer() -> None:
-    logdir = SHARED / "steps_tf221" / "val"
-    if not logdir.is_dir():
-        pytest.skip(f"{logdir} is not there: it is no part of the project")
-    analysis = tfperf.load(logdir)
+    analysis = tfperf.load(TRACES / "steps_tf221" / "val")
     (train,) = outcome_of(analysis, "input_bound <= 50%").judged
     (evaluation,) = outcome_of(analysis, "input_bound <= 50%", by_kind="eval").judged
     assert (train.status, evaluation.status) == ("pass", "breach")
@@ -634,44 +497,27 @@ def test_of_a_real_job_the_eval_steps_wait_longer() -> None:
     assert [cost.measured for cost in costs] == [train.measured, evaluation.measured]
 
 
-# --- what explains a breach ---
-
-
 def evidence(tmp_path: Path, limit: str, data: bytes) -> tuple[Finding, ...]:
     """What explains a breach of a limit in a run of one host."""
-    (judged,) = judged_hosts(analysis_of(tmp_path, a=data), stat="mean", skip_first=0, min_steps=3)
-    return evidence_of(read_limit(limit).metric, judged)
-
-
-# --- which sections explain what ---
+    return evidence_of(read_limit(limit).metric, only_host(tmp_path, data))
 
 
 @pytest.mark.parametrize(
-    ("limit", "sections"),
+    ("sections", "limits"),
     [
-        ("input_bound <= 1%", ("tfdata", "diagnosis")),
-        ("input_cost <= 1%", ("tfdata", "diagnosis")),
-        ("cause_cost[eager_ops] <= 1%", ("diagnosis",)),
-        ("cause[memory_pressure] <= 0", ("diagnosis",)),
-        ("tfdata_stages.p95_ms < 1", ("tfdata", "diagnosis")),
-        ("retraces <= 0", ("functions", "diagnosis")),
-        ("functions.traced_calls < 1", ("functions", "diagnosis")),
-        ("memory < 1kB", ("memory", "diagnosis")),
-        ("memory_by_op.total_bytes < 1", ("memory", "diagnosis")),
-        ("device_busy >= 99%", ("idle", "diagnosis")),
-        ("device_time.idle_ms < 1", ("idle", "diagnosis")),
-        ("kernels.total_us < 1", ("diagnosis",)),
-        ("step_time < 1us", ("diagnosis",)),
-        ("steps.step_time_ms < 1us", ("diagnosis",)),
-        ("ops.self_ms < 1us", ()),
-        ("device_ops.self_ms < 1us", ()),
-        ("op_types.self_ms < 1us", ()),
-        ("count(environment.host) < 1", ()),
-        ("pauses.duration_ms < 1us", ()),
+        (("tfdata", "diagnosis"), ("input_bound <= 1%", "input_cost <= 1%", "tfdata_stages.p95_ms < 1")),
+        (("functions", "diagnosis"), ("retraces <= 0", "functions.traced_calls < 1")),
+        (("memory", "diagnosis"), ("memory < 1kB", "memory_by_op.total_bytes < 1")),
+        (("idle", "diagnosis"), ("device_busy >= 99%", "device_time.idle_ms < 1")),
+        (("diagnosis",), ("cause_cost[eager_ops] <= 1%", "cause[memory_pressure] <= 0", "kernels.total_us < 1")),
+        (("diagnosis",), ("step_time < 1us", "steps.step_time_ms < 1us")),
+        ((), ("ops.self_ms < 1us", "device_ops.self_ms < 1us", "op_types.self_ms < 1us")),
+        ((), ("count(environment.host) < 1", "pauses.duration_ms < 1us")),
     ],
 )
-def test_sections_that_explain_a_breach(limit: str, sections: tuple[str, ...]) -> None:
-    assert evidence_sections(read_limit(limit).metric) == sections
+def test_sections_that_explain_a_breach(sections: tuple[str, ...], limits: tuple[str, ...]) -> None:
+    for limit in limits:
+        assert evidence_sections(read_limit(limit).metric) == sections, limit
 
 
 def test_every_metric_is_explained_by_sections_that_there_are() -> None:
@@ -681,11 +527,8 @@ def test_every_metric_is_explained_by_sections_that_there_are() -> None:
         assert set(evidence_sections(metric)) <= set(section_names()), metric
 
 
-# --- input ---
-
-
 def test_a_breach_of_input_names_the_stage_that_is_waited_for(tmp_path: Path) -> None:
-    first, *_ = evidence(tmp_path, "input_bound <= 10%", pipeline_job(wait_us=400))
+    first, *_ = evidence(tmp_path, "input_bound <= 10%", pipeline_job(wait=400, step=1000))
     assert first.code == "input_wait"
     assert "the blocking tf.data stage is Map" in first.text
     assert first.action
@@ -693,14 +536,11 @@ def test_a_breach_of_input_names_the_stage_that_is_waited_for(tmp_path: Path) ->
 
 def test_a_breach_below_the_threshold_of_advice_says_what_input_takes(tmp_path: Path) -> None:
     """1 % of the step time is no cause, but a limit may be lower."""
-    (finding,) = evidence(tmp_path, "input_bound <= 0.5%", pipeline_job(wait_us=10))
+    (finding,) = evidence(tmp_path, "input_bound <= 0.5%", pipeline_job(wait=10, step=1000))
     assert finding.code == "input_share"
     # What is copied to a device that is not in the profile is unknown.
     assert finding.text == "Waiting for input takes 1.0% of step time."
     assert finding.action == "show the time of each stage: tfperf analyze -s tfdata"
-
-
-# --- functions ---
 
 
 def traced_calls(*names: str) -> bytes:
@@ -712,16 +552,11 @@ def traced_calls(*names: str) -> bytes:
     return space(host(*calls))
 
 
-def test_a_breach_of_retraces_names_the_functions(tmp_path: Path) -> None:
-    (finding, *_) = evidence(tmp_path, "retraces <= 0", traced_calls("train_step", "train_step", "train_step"))
-    assert finding.text == "Retraced in the capture: train_step (2 times)."
-    assert "input_signature" in finding.action
-
-
-def test_only_the_functions_traced_most_are_named(tmp_path: Path) -> None:
+def test_a_breach_of_retraces_names_the_functions_traced_most(tmp_path: Path) -> None:
     names = [name for number, name in enumerate("abcde") for _ in range(6 - number)]
     (finding, *_) = evidence(tmp_path, "retraces <= 0", traced_calls(*names))
     assert finding.text == "Retraced in the capture: a (5 times), b (5 times), c (4 times) and 2 more."
+    assert "input_signature" in finding.action
 
 
 def test_names_from_the_trace_are_cut(tmp_path: Path) -> None:
@@ -732,20 +567,12 @@ def test_names_from_the_trace_are_cut(tmp_path: Path) -> None:
         assert len(retraced.text) < 300
 
 
-# --- devices and memory ---
-
-
-def steps() -> list[Plane]:
-    return [host(*(event("train", 100 * number, 100, step_num=number) for number in range(5)))]
-
-
 def test_a_breach_of_device_time_names_what_the_device_waits_for_and_the_cause(tmp_path: Path) -> None:
     """The host launches for 90 us of each step of 100 us."""
-    marks = [event("train", 100 * number, 100, step_num=number) for number in range(5)]
     launching = [event("ExecutorState::Process", 100 * number, 90) for number in range(5)]
     stream = line("Stream #1", *(event("gemm", 100 * number + 90, 10) for number in range(5)))
     data = space(
-        plane("/host:CPU", line("python", *marks), line("executor", *launching)), plane("/device:GPU:0", stream)
+        plane("/host:CPU", line("python", *steps()), line("executor", *launching)), plane("/device:GPU:0", stream)
     )
     fact, cause = evidence(tmp_path, "device_busy >= 99%", data)
     assert (fact.code, fact.action, fact.causes) == ("idle_launch", "", ())
@@ -754,26 +581,11 @@ def test_a_breach_of_device_time_names_what_the_device_waits_for_and_the_cause(t
 
 
 def test_a_breach_of_memory_names_the_largest_part_of_the_peak(tmp_path: Path) -> None:
-    held = event(
-        "MemoryAllocation",
-        5,
-        0,
-        allocator_name="mklcpu",
-        bytes_allocated=4096,
-        bytes_available=1 << 20,
-        peak_bytes_in_use=4096,
-        requested_bytes=3072,
-        allocation_bytes=3072,
-        addr=64,
-        tf_op="dense/MatMul",
-    )
+    held = allocation(5, 4096, "mklcpu", requested_bytes=3072, allocation_bytes=3072, tf_op="dense/MatMul")
     findings = evidence(tmp_path, "memory < 1kB", space(host(held)))
     largest = next(finding for finding in findings if finding.code == "memory_largest")
     assert largest.text == "Largest part of the peak: dense/MatMul, 3.07 kB, 75.0%."
     assert largest.action
-
-
-# --- everything else ---
 
 
 @pytest.mark.parametrize("limit", ["all_others <= 1%", "step_time <= 1us", "steps.step_time_ms < 1us"])
@@ -783,4 +595,4 @@ def test_other_breaches_have_the_advice_of_the_report(tmp_path: Path, limit: str
 
 
 def test_what_nothing_in_the_report_explains_has_no_evidence(tmp_path: Path) -> None:
-    assert evidence(tmp_path, "host_ops.self_ms < 1us", pipeline_job(wait_us=400)) == ()
+    assert evidence(tmp_path, "host_ops.self_ms < 1us", pipeline_job(wait=400, step=1000)) == ()

@@ -27,6 +27,11 @@ def slower(factor: float = 1.2, label: str = "after", **changes: Any) -> RunSumm
     return run_of(tuple(factor * ms for ms in STEADY), label, **changes)
 
 
+def gemm(ms: float) -> dict[str, Any]:
+    """Rankings of a run with one kernel."""
+    return {"kernels": ranking_of(("gemm", ms))}
+
+
 def texts(report: Report, code: str) -> list[str]:
     return [finding.text for section in report.sections for finding in section.findings if finding.code == code]
 
@@ -42,13 +47,6 @@ def table(report: Report, name: str) -> Table:
 def rows(report: Report, name: str) -> list[dict[str, Any]]:
     keys = [column.key for column in table(report, name).columns]
     return [dict(zip(keys, row, strict=True)) for row in table(report, name).rows()]
-
-
-def section_names(report: Report) -> list[str]:
-    return [section.name for section in report.sections]
-
-
-# --- the verdict ---
 
 
 @pytest.mark.parametrize(
@@ -90,9 +88,6 @@ def test_whether_a_run_is_input_bound_may_be_unknown() -> None:
     ]
 
 
-# --- what explains it ---
-
-
 def test_the_category_that_changed_most_and_its_stage_are_named(tmp_path: Path) -> None:
     """Waiting goes from 100 to 400 us, of which Map is two thirds; the rest of the step stays 500 us."""
     before = summarized(tmp_path, "before", a=job(wait=100, step=600))
@@ -115,7 +110,6 @@ def test_shares_of_a_change_that_is_not_clear_are_omitted() -> None:
     report = diff_report([run_of(), slower(1.001)])
     assert {row["change_percent"] for row in rows(report, "category_changes")} == {None}
     assert texts(report, "diff_explained") == []
-    assert "Shares of the change are omitted, because the step time has no clear change." in notes(report)
 
 
 def test_nothing_is_ever_minus_zero(tmp_path: Path) -> None:
@@ -166,12 +160,17 @@ def test_a_cut_list_is_said() -> None:
     assert table(report, "kernels_changes").note == "run has only the largest 1 of 5 rows."
 
 
-def test_what_one_run_does_not_show_is_said() -> None:
-    report = diff_report([run_of(), slower(rankings={"kernels": ranking_of(("gemm", 1.0))})])
-    assert "Kernels: not compared, because the profile of run has none." in notes(report)
-
-
-# --- is it fair ---
+@pytest.mark.parametrize(
+    ("before", "after", "note"),
+    [
+        (run_of(), slower(1.001), "Shares of the change are omitted, because the step time has no clear change."),
+        (run_of(), slower(rankings=gemm(1.0)), "Kernels: not compared, because the profile of run has none."),
+        (run_of(batch_size=None), slower(), "Batch sizes are not compared, because not every run shows its batch "),
+    ],
+    ids=["shares", "kernels", "batch sizes"],
+)
+def test_what_is_not_compared_is_said(before: RunSummary, after: RunSummary, note: str) -> None:
+    assert [said for said in notes(diff_report([before, after])) if said.startswith(note)]
 
 
 def test_what_makes_it_unfair_is_a_problem() -> None:
@@ -181,17 +180,6 @@ def test_what_makes_it_unfair_is_a_problem() -> None:
     assert report.summary["comparable"] is False
     assert rows(report, "differences")[0]["unfair"] is True
     assert [row["comparable"] for row in rows(report, "runs")] == [None, False]
-
-
-def test_unknown_batch_sizes_are_said() -> None:
-    report = diff_report([run_of(batch_size=None), slower()])
-    assert (
-        "Batch sizes are not compared, because not every run shows its batch size (tfperf analyze -s batch)."
-        in notes(report)
-    )
-
-
-# --- per example ---
 
 
 def sized(factor: float, size: int, label: str = "after") -> RunSummary:
@@ -228,25 +216,12 @@ def test_all_times_below_are_of_a_thousand_examples() -> None:
     assert (kernel["before_count"], kernel["after_count"]) == (pytest.approx(30.0), pytest.approx(15.0))
     (function,) = rows(report, "functions_changes")
     assert (function["before_ms"], function["before_tracings"]) == (pytest.approx(50.0), 3.0), "tracings are all"
-    assert {row["category"]: row["after_ms"] for row in rows(report, "category_changes")}["Input"] == pytest.approx(
-        32.5
-    )
+    after_ms = {row["category"]: row["after_ms"] for row in rows(report, "category_changes")}
+    assert after_ms["Input"] == pytest.approx(32.5)
     assert table(report, "kernels_changes").title == "Kernels by change, per 1,000 examples"
     assert texts(report, "diff_explained")[0].startswith("Largest change: Host compute, 50.0 -> 32.5 us per example")
     assert [row["step_ms"] for row in rows(report, "runs")] == [pytest.approx(10.0), pytest.approx(13.0)]
     assert [row["example_us"] for row in rows(report, "runs")] == [pytest.approx(100.0), pytest.approx(65.0)]
-
-
-def test_equal_batches_are_compared_per_step() -> None:
-    report = diff_report([sized(1.0, 100, "before"), sized(1.3, 100)])
-    assert texts(report, "diff_slower")[0].startswith("after is 30.0% slower per step")
-    assert report.summary["per"] == "step"
-
-
-def test_where_one_batch_size_is_unknown_steps_are_compared() -> None:
-    report = diff_report([sized(1.0, 100, "before"), sized(1.3, 200, "middle"), slower(1.3)])
-    assert report.summary["per"] == "step"
-    assert texts(report, "diff_unfair")[0].startswith("middle: Not comparable: batch size 100 -> 200")
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="real profiles lie beside the repository, not in it")
@@ -255,9 +230,6 @@ def test_a_real_job_with_twice_the_batch() -> None:
     report = tfperf.diff(*(TRACES / "keras_rtx5000" / folder for folder in folders))
     assert report.summary["ratio"] == pytest.approx(0.657, abs=0.001)
     assert "takes 34.3% less time per example: mean time per example 36.6 -> 24.1 us" in report.summary["verdict"]
-
-
-# --- more than two runs ---
 
 
 def test_a_trend_compares_each_run_with_the_first() -> None:
@@ -272,40 +244,23 @@ def test_a_trend_compares_each_run_with_the_first() -> None:
     assert "All sections below compare one with after." in report.sections[0].notes
 
 
-# --- as people and programs see it ---
-
-
-def every_report(tmp_path: Path, samples: Path) -> list[Report]:
+def test_reports_fit_a_terminal_and_have_units_in_their_keys(tmp_path: Path, samples: Path) -> None:
     fixed, bound = (summarize_run(tfperf.load(samples / name), name) for name in ("input_fixed", "input_bound"))
     gpu = summarized(tmp_path, "gpu", a=gpu_job())
-    runs = [[fixed, bound], [fixed, fixed], [gpu, gpu], [gpu, bound], [fixed, bound, gpu], [run_of(()), fixed]]
-    return [diff_report(compared) for compared in runs]
-
-
-def test_the_terminal_has_80_columns(tmp_path: Path, samples: Path) -> None:
-    for report in every_report(tmp_path, samples):
+    for runs in ([fixed, bound], [fixed, fixed], [gpu, gpu], [gpu, bound], [fixed, bound, gpu], [run_of(()), fixed]):
+        report = diff_report(runs)
         assert max(map(len, render(report, "table").splitlines())) <= 80
-
-
-def test_units_are_in_the_keys(tmp_path: Path, samples: Path) -> None:
-    for report in every_report(tmp_path, samples):
+        assert all(render(report, name) for name in ("json", "csv", "markdown"))
         for column in (column for table in report.tables() for column in table.columns):
-            assert [suffix for suffix in UNITS.values() if column.key.endswith(suffix)] == [
-                suffix for unit, suffix in UNITS.items() if unit == column.unit
-            ]
-
-
-@pytest.mark.parametrize("format_name", ["table", "json", "csv", "markdown"])
-def test_every_format_shows_it(tmp_path: Path, samples: Path, format_name: str) -> None:
-    for report in every_report(tmp_path, samples):
-        assert render(report, format_name)
+            suffixes = [suffix for suffix in UNITS.values() if column.key.endswith(suffix)]
+            assert suffixes == [suffix for unit, suffix in UNITS.items() if unit == column.unit], column.key
 
 
 def test_only_programs_see_all_sections() -> None:
     report = diff_report([run_of(), slower()])
     people = shown(report, Detail("brief", "brief"))
-    assert section_names(people) == ["overview", "categories", "steps", "environment"]
-    assert len(section_names(report)) == 9
+    assert [section.name for section in people.sections] == ["overview", "categories", "steps", "environment"]
+    assert len(report.sections) == 9
 
 
 def kernels_of(factor: float) -> dict[str, Any]:
@@ -317,9 +272,6 @@ def test_top_cuts_long_tables_and_keeps_their_length() -> None:
     for top, rows in ((None, 10), (5, 5), (40, 30)):
         kernels = table(shown(report, Detail("brief", "brief", top=top)), "kernels_changes")
         assert (len(kernels), kernels.total_rows) == (rows, 30)
-
-
-# --- what people see: what changed ---
 
 
 def test_people_see_what_changed_by_a_hundredth_of_a_step() -> None:
@@ -334,9 +286,8 @@ def test_people_see_what_changed_by_a_hundredth_of_a_step() -> None:
 
 
 def test_a_table_of_which_nothing_changed_is_for_programs() -> None:
-    rankings = {"kernels": ranking_of(("gemm", 1.0)), "copies": ranking_of(("H2D", 1.0))}
-    now = {"kernels": ranking_of(("gemm", 2.0)), "copies": ranking_of(("H2D", 1.0))}
-    report = diff_report([run_of(rankings=rankings), slower(rankings=now)])
+    before, now = ({**gemm(ms), "copies": ranking_of(("H2D", 1.0))} for ms in (1.0, 2.0))
+    report = diff_report([run_of(rankings=before), slower(rankings=now)])
     text = render(report, "table")
     assert "Kernels by change" in text
     assert "Copies by change" not in text
@@ -353,30 +304,19 @@ def test_runs_that_do_not_differ_take_one_line(samples: Path) -> None:
     path = samples / "input_bound"
     text = render(diff(path, path), "table")
     heading, sentence = text.split("==========\n")
-    assert heading.split() == [
-        "Runs",
-        "1:",
-        "input_bound,",
-        "2:",
-        "input_bound",
-        "Attribution",
-        "corrected",
-        "Comparison",
-    ]
+    assert " ".join(heading.split()) == "Runs 1: input_bound, 2: input_bound Attribution corrected Comparison"
     assert " ".join(sentence.split()) == (
         "i No clear change: mean step time 19.4 -> 19.4 ms, ratio 1.000 (90% interval 0.957 to 1.046), "
         "from 19 and 19 steps. No other change reaches 1% of a step."
     )
-    assert (
-        len(json.loads(render(diff(path, path), "json"))["sections"]["ops"]["tables"]["host_ops_changes"]["rows"]) > 9
-    )
+    assert len(rows(diff(path, path), "host_ops_changes")) > 9
 
 
 def test_what_changed_is_shown_though_the_steps_take_as_long() -> None:
     report = diff_report([run_of(rankings=kernels_of(1)), run_of(label="after", rankings=kernels_of(2))])
     text = render(report, "table")
     assert "No clear change" in text
-    assert "Nothing else changed" not in text
+    assert "No other change" not in text
     assert "Kernels by change" in text
 
 
@@ -404,7 +344,7 @@ def test_kernels_have_the_names_of_their_functions_and_the_whole_beside_them() -
 def test_a_stage_is_named_only_if_it_explains_the_change() -> None:
     before, after = ({"stages": ranking_of(RankedEntry("Root::Map", "Map", ms, 1.0))} for ms in (0.01, 0.02))
     (text,) = texts(diff_report([run_of(rankings=before), slower(rankings=after)]), "diff_explained")
-    assert "stage" not in text
+    assert "tf.data" not in text
 
 
 def test_hostile_names_are_inert() -> None:
@@ -412,13 +352,9 @@ def test_hostile_names_are_inert() -> None:
     rankings = {"kernels": ranking_of((evil, 1.0)), "stages": ranking_of(RankedEntry(evil, evil, 1.0))}
     hosts = [host_of(name=evil, device_model=evil)]
     report = diff_report([run_of(label=evil, hosts=hosts, rankings=rankings), slower(rankings=rankings)])
-    assert "\x1b" not in render(report, "table")
-    assert "\x1b" not in render(report, "markdown")
+    assert "\x1b" not in render(report, "table") + render(report, "markdown")
     assert json.loads(render(report, "json"))["summary"]["before"]["label"] == evil
     assert not re.search("\x1b|</script", render(report, "json"))
-
-
-# --- runs in any form ---
 
 
 def test_a_run_is_a_profile_a_path_or_a_baseline(tmp_path: Path) -> None:
@@ -430,19 +366,17 @@ def test_a_run_is_a_profile_a_path_or_a_baseline(tmp_path: Path) -> None:
     baseline = tmp_path / "base.JSON"
     baseline.write_text(baseline_text(summary))
     runs = run_summaries([loaded, logdir, str(logdir), file, summary, baseline])
+    name = "2026_01_01_00_00_00"
     assert [run.label for run in runs] == [
-        "1: 2026_01_01_00_00_00",
+        f"1: {name}",
         "2: logs",
         "3: logs",
-        "4: 2026_01_01_00_00_00",
-        "5: 2026_01_01_00_00_00",
+        f"4: {name}",
+        f"5: {name}",
         "6: base.JSON",
     ]
     assert all(run.hosts == summary.hosts for run in runs)
-
-
-def test_labels_that_differ_stay() -> None:
-    assert [run.label for run in run_summaries([run_of(label="before"), run_of(label="after")])] == ["before", "after"]
+    assert [run.label for run in run_summaries([run_of(label="b"), run_of(label="a")])] == ["b", "a"], "they differ"
 
 
 def test_first_steps_of_profiles_can_be_omitted(tmp_path: Path) -> None:

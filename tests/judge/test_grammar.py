@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,76 +25,54 @@ from tfperf.sections.diagnosis.diagnose import NEEDS
 GIB = 1 << 30
 
 
+def column(table: str, name: str, function: str = "", *conditions: tuple[Any, Any, Any]) -> Metric:
+    return Metric(name, table, function, tuple(Condition(*condition) for condition in conditions))
+
+
 @pytest.mark.parametrize(
-    ("text", "metric", "relation", "bound", "unit"),
+    ("text", "metric", "bound"),
     [
-        ("input_bound <= 10%", Metric("input_bound"), "<=", 10, "%"),
-        ("step_time<50ms", Metric("step_time"), "<", 50, "ms"),
-        ("p95 ( step_time ) < 0.05s", Metric("step_time", function="p95"), "<", 50, "ms"),
-        ("device_busy>=70", Metric("device_busy"), ">=", 70, "%"),
-        ("retraces<=0", Metric("retraces"), "<=", 0, "count"),
-        ("input_cost < 20%", Metric("input_cost"), "<", 20, "%"),
-        ("cause_cost[compilation] <= 10%", Metric("cause_cost", cause="compilation"), "<=", 10, "%"),
-        ("cause [ warm_up ] <= 0", Metric("cause", cause="warm_up"), "<=", 0, ""),
-        ("memory < 1.5GiB", Metric("memory"), "<", 1.5 * GIB, "bytes"),
+        ("input_bound <= 10%", Metric("input_bound"), ("<=", 10, "%")),
+        ("step_time<50ms", Metric("step_time"), ("<", 50, "ms")),
+        ("p95 ( step_time ) < 0.05s", Metric("step_time", function="p95"), ("<", 50, "ms")),
+        ("device_busy>=70", Metric("device_busy"), (">=", 70, "%")),
+        ("retraces<=0", Metric("retraces"), ("<=", 0, "count")),
+        ("input_cost < 20%", Metric("input_cost"), ("<", 20, "%")),
+        ("cause_cost[compilation] <= 10%", Metric("cause_cost", cause="compilation"), ("<=", 10, "%")),
+        ("cause [ warm_up ] <= 0", Metric("cause", cause="warm_up"), ("<=", 0, "")),
+        ("memory < 1.5GiB", Metric("memory"), ("<", 1.5 * GIB, "bytes")),
         (
             "kernels.total_us[name~nccl]<500",
-            Metric("total_us", "kernels", "", (Condition("kernel_name", "~", "nccl"),)),
-            "<",
-            500,
-            "us",
+            column("kernels", "total_us", "", ("kernel_name", "~", "nccl")),
+            ("<", 500, "us"),
         ),
         (
             " sum( kernels.total_us [ kernel ~ nccl , occurrences > 1 ] ) <= 0.5ms ",
-            Metric(
-                "total_us", "kernels", "sum", (Condition("kernel", "~", "nccl"), Condition("occurrences", ">", 1.0))
-            ),
-            "<=",
-            500,
-            "us",
+            column("kernels", "total_us", "sum", ("kernel", "~", "nccl"), ("occurrences", ">", 1.0)),
+            ("<=", 500, "us"),
         ),
         (
             "p95(steps.step_time_ms[kind=train,averaged=yes])<20ms",
-            Metric(
-                "step_time_ms", "steps", "p95", (Condition("kind", "=", "train"), Condition("averaged", "=", "true"))
-            ),
-            "<",
-            20,
-            "ms",
-        ),
-        (
-            "count(functions.function[traced_calls>1])<=0",
-            Metric("function", "functions", "count", (Condition("traced_calls", ">", 1.0),)),
-            "<=",
-            0,
-            "count",
+            column("steps", "step_time_ms", "p95", ("kind", "=", "train"), ("averaged", "=", "true")),
+            ("<", 20, "ms"),
         ),
         (
             """ops.self_percent[op_name !~ "a, \\d+ ""b"" ]", op_type != 'it''s'] < 3 %""",
-            Metric(
-                "self_percent",
-                "ops",
-                "",
-                (Condition("op_name", "!~", 'a, \\d+ "b" ]'), Condition("op_type", "!=", "it's")),
-            ),
-            "<",
-            3,
-            "%",
+            column("ops", "self_percent", "", ("op_name", "!~", 'a, \\d+ "b" ]'), ("op_type", "!=", "it's")),
+            ("<", 3, "%"),
         ),
-        ("launches.delay_median_us>-5", Metric("delay_median_us", "launches"), ">", -5, "us"),
+        ("launches.delay_median_us>-5", column("launches", "delay_median_us"), (">", -5, "us")),
         (
-            "memory_allocators.peak_bytes[peak_bytes>1MB] < 2kB",
-            Metric("peak_bytes", "memory_allocators", "", (Condition("peak_bytes", ">", 1e6),)),
-            "<",
-            2000,
-            "bytes",
+            "count(memory_allocators.peak_bytes[peak_bytes>1MB]) < 2",
+            column("memory_allocators", "peak_bytes", "count", ("peak_bytes", ">", 1e6)),
+            ("<", 2, "count"),
         ),
     ],
 )
-def test_a_limit_is_read_into_its_parts(text: str, metric: Metric, relation: str, bound: float, unit: Unit) -> None:
+def test_a_limit_is_read_into_its_parts(text: str, metric: Metric, bound: tuple[str, float, Unit]) -> None:
     limit = read_limit(text, "here")
-    assert (limit.metric, limit.relation, limit.bound) == (metric, relation, bound)
-    assert unit_measured(limit.metric) == unit
+    assert limit.metric == metric
+    assert (limit.relation, limit.bound, unit_measured(limit.metric)) == bound
     assert not limit.or_none
     assert (limit.text, limit.origin) == (text.strip(), "here")
 
@@ -121,14 +101,11 @@ def test_a_limit_may_hold_where_there_is_no_row(end: str) -> None:
         ("kernels. < 5", 10, "the name of a column is missing"),
         ("kernels.totl_us < 5", 9, "kernels has no column totl_us: did you mean total_us?"),
         ("kernels.kernel < 5", 9, "kernels.kernel is not numeric: use count(kernels.kernel)"),
-        ("steps.averaged < 5", 7, "is not numeric"),
         ("avg(step_time) < 5ms", 1, "unknown function avg: choose one of sum, max"),
         ("maxx(step_time) < 5ms", 1, "did you mean max?"),
         ("sum(memory) < 5GiB", 5, "sum(memory) is not possible: memory has one value per host"),
         ("max(step_time < 5ms", 15, "a ) is missing"),
-        ("max() < 5ms", 5, "a figure or table.column is missing"),
         ("cause_cost <= 10%", 12, "cause_cost requires a cause: write cause_cost[compilation]"),
-        ("cause_cost[] <= 10%", 12, "the code of a cause is missing"),
         ("cause_cost[compile] <= 10%", 12, "unknown cause 'compile': did you mean compilation"),
         ("cause_cost[compilation <= 10%", 24, "a ] is missing"),
         ("input_cost[compilation] <= 10%", 11, "one of < <= > >= is missing"),
@@ -136,23 +113,13 @@ def test_a_limit_may_hold_where_there_is_no_row(end: str) -> None:
         ("input_bound", 12, "one of < <= > >= is missing"),
         ("input_bound = 10%", 13, "= is not one of < <= > >="),
         ("input_bound <=", 15, "the bound is missing"),
-        ("input_bound <= 0.1", 16, "may mean 10% or 0.1%: add the unit"),
         ("input_bound <= 300%", 16, "could never be breached"),
-        ("input_bound >= 300%", 16, "could never pass"),
         ("input_bound <= 10% or so", 16, "'10% or so' is not a number"),
         ("input_bound <= 10% or none", 19, "`or none` applies only to limits on a table column"),
         ("kernels.total_us < or none", 20, "'or none' is not a number"),
-        ("kernels.total_us < 5us ornone", 20, "'5us ornone' is not a number"),
-        ("input_bound <= nan", 16, "'nan' is not a number"),
-        ("step_time < 50", 13, "has no unit: use 50ms"),
         ("kernels.percent < 0.5", 19, "may mean 50% or 0.5%"),
-        (
-            "kernels.total_us < 5%",
-            20,
-            "kernels.total_us: '5%' has the wrong unit: the value is in us, for example 500us",
-        ),
+        ("kernels.total_us < 5%", 20, "kernels.total_us: '5%' has the wrong unit: the value is in us"),
         ("count(kernels.kernel) < 5ms", 25, "the value is a count"),
-        ("count(kernels.kernel) < -1", 25, "is negative"),
         # Conditions.
         ("kernels.total_us[] < 5", 18, "the column of a condition is missing"),
         ("kernels.total_us[name] < 5", 22, "a condition requires one of ~ !~ = != < <= > >="),
@@ -182,26 +149,16 @@ def test_a_mistake_is_reported_with_its_place_and_what_to_write(text: str, chara
 
 
 def test_control_characters_never_reach_the_message() -> None:
-    for text in (
-        "input\n_bound",
-        "\x1b[31m < 5",
-        'steps.step_time_ms[name~"\n("] < 5',
-        "step_time < 5\nm s",
-        "a.b\r<3",
-    ):
+    for text in ("input\n_bound", "\x1b[31m < 5", 'steps.step_time_ms[name~"\n("] < 5', "step_time < 5\nm s"):
         with pytest.raises(LimitError) as raised:
             read_limit(text)
         assert str(raised.value).isprintable()
 
 
-def test_every_table_has_a_column_that_names_its_rows() -> None:
-    for name, table in limit_tables().items():
-        assert column_of(name, table.name_key) is not None, name
-
-
 def test_limits_are_on_tables_of_the_analysis_by_all_their_names() -> None:
     assert {"steps", "steps_by_host", "kernels", "functions", "tf_functions", "iterators"} <= limit_tables().keys()
     assert not {"events", "host_files", "host_steps"} & limit_tables().keys()
+    assert [name for name, table in limit_tables().items() if column_of(name, table.name_key) is None] == []
 
 
 @pytest.mark.parametrize("table", ["memory_allocators", "launches", "idle_devices"])
@@ -210,9 +167,6 @@ def test_bounds_on_columns_have_the_unit_that_the_table_declares(table: str) -> 
         if holds_numbers(column):
             assert unit_measured(Metric(column.key, table)) == column.unit
         assert unit_measured(Metric(column.key, table, "count")) == "count"
-
-
-# --- any text, any limit ---
 
 
 @given(st.text(max_size=60) | st.text("inpt_boudkers.al[]()~!<>=0123456789%ms, \"'", max_size=60))

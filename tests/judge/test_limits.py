@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from itertools import product
 
 import pytest
@@ -43,24 +44,16 @@ GIB = 1 << 30
         ("max-input-bound", "10", 10.0),
         ("max_input_bound", " 7.5 % ", 7.5),
         ("max-input-bound", "0%", 0.0),
-        ("max-input-bound", "0", 0.0),
         ("max-input-bound", "0.1%", 0.1),
-        ("max-input-bound", "1", 1.0),
-        ("max-input-bound", "100%", 100.0),
         ("max-step-time", "50ms", 50.0),
-        ("max-step-time", "29ms", 29.0),
         ("max-step-time", "0.05s", 50.0),
         ("max-step-time", "250us", 0.25),
         ("max-step-time", "1.5 min", 90_000.0),
-        ("max-kernel-launch", "3%", 3.0),
-        ("max-all-others", "3%", 3.0),
         ("min-device-busy", "70%", 70.0),
         ("max-memory", "10GiB", 10.0 * GIB),
         ("max-memory", "500MB", 5e8),
         ("max-memory", "4096B", 4096.0),
         ("max-retraces", "0", 0.0),
-        ("max-skew", "150%", 150.0),
-        ("max-input-cost", "20%", 20.0),
         ("max-cost", "compilation=10%", 10.0),
         ("max_cost", " compilation = 7.5 % ", 7.5),
         ("fail-on", "compilation", 0.0),
@@ -77,26 +70,19 @@ def test_a_named_limit_has_the_bound_in_the_unit_of_its_figure(name: str, value:
     ("name", "value", "message"),
     [
         ("max-input-bound", "0.1", "'0.1' may mean 10% or 0.1%: add the unit"),
-        ("max-input-bound", "0.999", "may mean 99.9% or 0.999%"),
         ("max-input-bound", "101%", "at most 100%, so 101% could never be breached"),
         ("min-device-busy", "101%", "could never pass"),
         ("max-input-bound", "10ms", "'10ms' has the wrong unit: the value is a percentage, for example 10%"),
         ("max-input-bound", "-1%", "is negative"),
         ("max-input-bound", "nan", "'nan' is not a number: use 10%"),
-        ("max-input-bound", "inf%", "is not a number"),
         ("max-input-bound", "", "'' is not a number"),
         ("max-input-bound", "1e3%", "is not a number"),
         ("max-input-bound", "10 apples", "'apples' in '10 apples' is not a unit"),
         ("max-step-time", "50", "'50' has no unit: use 50ms"),
         ("max-step-time", "0ms", "a bound of 0 is not possible here: use 50ms"),
-        ("max-step-time", "5GiB", "has the wrong unit: the value is in ms"),
-        ("max-memory", "10", "has no unit: use 10GiB"),
-        ("max-memory", "0GiB", "a bound of 0"),
         ("max-retraces", "5%", "has the wrong unit: the value is a count"),
-        ("max-retraces", "-1", "is negative"),
         ("max-retrace", "0", "unknown limit 'max-retrace': did you mean max-retraces"),
         ("max-step-time", "9" * 200 + "ms", "is not a number"),
-        ("max-input-cost", "0.2", "may mean 20% or 0.2%"),
         ("fail-on", "compilatoin", "unknown cause 'compilatoin': did you mean compilation?"),
         ("fail-on", "zzz", "unknown cause 'zzz': the causes are input_wait, input_contention, input_copy"),
         ("fail-on", "", "unknown cause ''"),
@@ -105,8 +91,6 @@ def test_a_named_limit_has_the_bound_in_the_unit_of_its_figure(name: str, value:
         ("max-cost", "compilation", "compilation has no bound: use compilation=10%"),
         ("max-cost", "compilation=", "'' is not a number: use 10%"),
         ("max-cost", "10%", "unknown cause '10%'"),
-        ("max-cost", "compilation=0.1", "may mean 10% or 0.1%"),
-        ("max-cost", "compilation=101%", "could never be breached"),
         ("max-cost", "compilation=5ms", "has the wrong unit"),
     ],
 )
@@ -170,15 +154,13 @@ def test_a_tolerance_is_a_share() -> None:
 @pytest.mark.parametrize(
     ("origin", "place", "said"),
     [
-        ("command line", "", "command line: max-skew: '5' "),
-        ("a file called max-skew", "", "a file called max-skew: max-skew: '5' "),
-        ("tfperf.toml, check.max_skew", "tfperf.toml, check.max_skew", "tfperf.toml, check.max_skew: '5' "),
+        ("a file called max-skew", "", "a file called max-skew: max-skew: "),
+        ("tfperf.toml, check.max_skew", "tfperf.toml, check.max_skew", "tfperf.toml, check.max_skew: "),
     ],
 )
 def test_a_message_says_the_place_as_it_is_given(origin: str, place: str, said: str) -> None:
-    with pytest.raises(LimitError) as error:
+    with pytest.raises(LimitError, match=f"^{said}'5 ms' "):
         named_limit("max-skew", "5 ms", origin, place=place)
-    assert str(error.value).startswith(said.replace("'5' ", "'5 ms' "))
 
 
 def limits(*texts: str, origin: str = "file") -> list[Limit]:
@@ -198,11 +180,8 @@ def test_the_command_line_replaces_limits_of_the_file_on_the_same_metric() -> No
         ("max-input-bound 20%", "command line"),
         ("steps.step_time_ms <= 9", "command line"),
     ]
-
-
-def test_all_limits_of_the_command_line_stay() -> None:
     of_command_line = limits("memory < 5GiB", "memory <= 4GiB")
-    assert merged((), of_command_line) == tuple(of_command_line)
+    assert merged((), of_command_line) == tuple(of_command_line), "all of these stay"
 
 
 def test_another_function_of_the_step_time_is_another_metric() -> None:
@@ -287,12 +266,8 @@ def test_a_bound_is_written_as_it_can_be_read(unit: Unit) -> None:
 def test_a_bound_that_decides_nothing_is_refused(
     value: float, unit: Unit, relation: str, is_share: bool, message: str
 ) -> None:
-    refused = ""
-    try:
+    with pytest.raises(ValueError, match=f"^{message}$") if message else nullcontext():
         check_bound(value, unit, relation, is_share=is_share)
-    except ValueError as error:
-        refused = str(error)
-    assert refused == message
 
 
 def test_long_texts_are_cut_in_messages() -> None:

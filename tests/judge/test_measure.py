@@ -7,12 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import STEPS_LINE, Event, Line, Plane, event, host, line, logdir_of, plane, ref, space
-from judge.example_jobs import analysis_of, bare_job, input_job, job_without_steps, two_kinds_job
+from builders import STEPS_LINE, Event, Plane, event, host, line, plane, ref, space
+from judge.example_jobs import (
+    allocation,
+    analysis_of,
+    bare_job,
+    device_alone,
+    input_job,
+    job_without_steps,
+    only_host,
+    steps,
+    two_kinds_job,
+)
 from msgspec.structs import replace
 from synthetic_tpu import Offload, offload_tpu
 
-import tfperf
 from tfperf.judge.grammar import limit_tables, read_limit
 from tfperf.judge.limits import FIGURES, REGRESSION, Metric, Status
 from tfperf.judge.measure import (
@@ -23,7 +32,6 @@ from tfperf.judge.measure import (
     judged_hosts,
     measure,
     measure_rows,
-    measure_skew,
     metric_title,
     parts_of,
     retraces_of,
@@ -33,10 +41,9 @@ from tfperf.trace.flaw import EVERYTHING, TIMES, Flaw
 from tfperf.trace.steps.steps import no_steps
 
 
-def cpu(*more: Event, steps: int = 4, lines: tuple[Line, ...] = ()) -> Plane:
+def cpu(*more: Event, count: int = 4) -> Plane:
     """A host with steps of 100 us."""
-    marks = [event("train", 100 * number, 100, step_num=number) for number in range(steps)]
-    return plane("/host:CPU", line("python", *marks, *more), *lines)
+    return host(*steps(count=count), *more)
 
 
 def gpu(number: int, *busy_us: tuple[float, float]) -> Plane:
@@ -45,11 +52,8 @@ def gpu(number: int, *busy_us: tuple[float, float]) -> Plane:
     return plane(f"/device:GPU:{number}", stream)
 
 
-def judged_host(tmp_path: Path, *planes: Plane, skip_first: int = 0, **options: Any) -> JudgedHost:
-    """The only host of a run, as the gate sees it."""
-    analysis = tfperf.load(logdir_of(tmp_path, a=space(*planes)), **options)
-    (judged,) = judged_hosts(analysis, stat="mean", skip_first=skip_first, min_steps=3)
-    return judged
+def judged_host(tmp_path: Path, *planes: Plane, **options: Any) -> JudgedHost:
+    return only_host(tmp_path, space(*planes), **options)
 
 
 def measured(text: str, judged: JudgedHost) -> Measurement:
@@ -57,7 +61,7 @@ def measured(text: str, judged: JudgedHost) -> Measurement:
 
 
 def test_with_too_few_steps_nothing_about_them_is_measured(tmp_path: Path) -> None:
-    judged = judged_host(tmp_path, cpu(steps=2))
+    judged = judged_host(tmp_path, cpu(count=2))
     assert measured("step_time < 1s", judged).gap == judged.too_few_steps != ""
 
 
@@ -77,9 +81,6 @@ def test_damage_of_steps_leaves_other_figures_alone(tmp_path: Path) -> None:
     assert "damaged" not in measured("memory < 1MB", damaged).gap
 
 
-# --- step time and input ---
-
-
 @pytest.mark.parametrize(
     ("text", "value_ms"),
     [
@@ -92,23 +93,40 @@ def test_damage_of_steps_leaves_other_figures_alone(tmp_path: Path) -> None:
     ],
 )
 def test_functions_of_the_step_time(tmp_path: Path, text: str, value_ms: float) -> None:
-    analysis = analysis_of(tmp_path, a=bare_job(100, 100, 100, 180))
-    (judged,) = judged_hosts(analysis, stat="mean", skip_first=0, min_steps=3)
-    measurement = measured(text, judged)
+    measurement = measured(text, only_host(tmp_path, bare_job(100, 100, 100, 180)))
     assert measurement.value == pytest.approx(value_ms)
     statistic = text.partition("(")[0] if "(" in text else "mean"
     assert measurement.why == f"{statistic} of 4 of 4 training steps"
 
 
-def test_input_that_the_trace_does_not_show_is_unknown(tmp_path: Path) -> None:
-    measurement = measured("input_bound <= 99%", judged_host(tmp_path, cpu()))
+@pytest.mark.parametrize(
+    ("text", "gap"),
+    [
+        ("input_bound <= 99%", "does not show the source of the input"),
+        ("max(steps.input_ms) <= 1ms", "does not show the source of the input"),
+        ("input_cost <= 99%", "does not show the source of the input"),
+        ("device_busy >= 0%", "has no device events"),
+        ("kernel_launch <= 100%", "has no device events"),
+        # The rows hold 0, so that they add up; a limit would always pass.
+        ("max(steps.device_compute_ms) <= 1ms", "has no device events"),
+        ("memory < 1MB", "no allocator events"),
+        ("retraces <= 0", "no tf.function calls"),
+        ("sum(pauses.duration_ms) < 1", "the table pauses has no rows; to accept that"),
+        ("kernels.total_us < 5", "this profile has no table kernels"),
+        ("count(functions.function) <= 0", "this profile has no table functions"),
+        ("steps_by_host.average_ms < 5", "single-host profile"),
+    ],
+)
+def test_steps_alone_leave_all_else_unknown(tmp_path: Path, text: str, gap: str) -> None:
+    measurement = measured(text, judged_host(tmp_path, cpu()))
     assert measurement.value is None
-    assert "does not show the source of the input" in measurement.gap
-    visible = judged_host(tmp_path / "2", cpu(*(event("IteratorGetNextOp::DoCompute", 100 * n, 40) for n in range(4))))
-    assert measured("input_bound <= 99%", visible).value == pytest.approx(40.0)
+    assert gap in measurement.gap
 
 
-# --- devices ---
+def test_fetches_show_the_input(tmp_path: Path) -> None:
+    judged = judged_host(tmp_path, cpu(*(event("IteratorGetNextOp::DoCompute", 100 * n, 40) for n in range(4))))
+    assert measured("input_bound <= 99%", judged).value == pytest.approx(40.0)
+    assert measured("max(steps.input_ms) <= 1ms", judged).value == pytest.approx(0.04)
 
 
 def test_the_least_busy_device_counts(tmp_path: Path) -> None:
@@ -141,54 +159,20 @@ def test_skipped_steps_do_not_count_for_devices_either(tmp_path: Path) -> None:
 
 def test_a_tpu_that_waits_for_data_is_not_busy(tmp_path: Path) -> None:
     """Of 800 ms, it computes for 80, and waits for copies in its ops for the rest."""
-    analysis = tfperf.load(logdir_of(tmp_path, a=offload_tpu(Offload(own_clock="none", steps_line=True))))
-    (judged,) = judged_hosts(analysis, stat="mean", skip_first=0, min_steps=3)
+    judged = only_host(tmp_path, offload_tpu(Offload(own_clock="none", steps_line=True)))
     measurement = measured("device_busy >= 90%", judged)
     assert measurement.value == pytest.approx(10)
     assert "excludes 90.0% of the step in which it waits for data" in measurement.why
 
 
-@pytest.mark.parametrize("text", ["device_busy >= 0%", "kernel_launch <= 100%"])
-def test_without_a_device_nothing_is_known_about_devices(tmp_path: Path, text: str) -> None:
-    measurement = measured(text, judged_host(tmp_path, cpu()))
-    assert measurement.value is None
-    assert "has no device events" in measurement.gap
-
-
 def test_steps_of_tensorflow_are_not_windows_of_devices(tmp_path: Path) -> None:
-    groups = [{"group_id": number} for number in range(4)]
-    marks = [
-        event("train", 100 * number, 100, step_num=number, step_name=str(number), **group)
-        for number, group in enumerate(groups)
-    ]
-    kernels = [
-        event("gemm", 100 * number + 20, 60, correlation_id=number + 1, **group) for number, group in enumerate(groups)
-    ]
-    derived = line(
-        "Steps", *(event(str(number), 100 * number, 100, **group) for number, group in enumerate(groups)), id=STEPS_LINE
-    )
-    planes = host(*marks), plane("/device:GPU:0", derived, line("Stream #1", *kernels))
+    steps = [event("train", 100 * n, 100, step_num=n, step_name=str(n), group_id=n) for n in range(4)]
+    kernels = [event("gemm", 100 * n + 20, 60, correlation_id=n + 1, group_id=n) for n in range(4)]
+    derived = line("Steps", *(event(str(n), 100 * n, 100, group_id=n) for n in range(4)), id=STEPS_LINE)
+    planes = host(*steps), plane("/device:GPU:0", derived, line("Stream #1", *kernels))
     judged = judged_host(tmp_path, *planes, attribution="tensorflow")
     measurement = measured("device_busy >= 1%", judged)
     assert (measurement.value, measurement.gap[-13:]) == (None, "use corrected")
-
-
-# --- memory ---
-
-
-def allocation(at_us: float, in_use: int, allocator: str, **more: Any) -> Event:
-    stats = {
-        "allocator_name": allocator,
-        "bytes_reserved": 0,
-        "bytes_allocated": in_use,
-        "bytes_available": 1 << 30,
-        "peak_bytes_in_use": in_use,
-        "requested_bytes": 8,
-        "allocation_bytes": 8,
-        "addr": 64,
-        **more,
-    }
-    return event("MemoryAllocation", at_us, 0, **stats)
 
 
 def test_memory_of_devices_comes_before_that_of_the_host(tmp_path: Path) -> None:
@@ -203,8 +187,6 @@ def test_memory_of_the_host_says_nothing_about_a_device(tmp_path: Path) -> None:
     assert measured("memory < 1MB", judged_host(tmp_path, cpu(*events))).value == 9000.0
     with_device = measured("memory < 1MB", judged_host(tmp_path / "2", cpu(*events), gpu(0, (0, 9))))
     assert (with_device.value, "no device allocator events" in with_device.gap) == (None, True)
-    nothing = measured("memory < 1MB", judged_host(tmp_path / "3", cpu()))
-    assert (nothing.value, "no allocator events" in nothing.gap) == (None, True)
 
 
 def test_memory_that_is_known_in_part_can_only_breach_a_limit(tmp_path: Path) -> None:
@@ -216,9 +198,6 @@ def test_memory_that_is_known_in_part_can_only_breach_a_limit(tmp_path: Path) ->
     assert measurement.status(read_limit("memory < 1MB")) == "unknown"
     assert measurement.status(read_limit("memory < 600B")) == "breach"
     assert measured("memory > 1B", judged).value is None
-
-
-# --- retraces ---
 
 
 def calls(*modes: tuple[str, str, int]) -> Plane:
@@ -256,37 +235,18 @@ def test_retraces_of_a_function_without_a_tracing_count_are_unknown(tmp_path: Pa
     measurement = measured("retraces <= 0", judged_host(tmp_path, calls(("f", "traced", 0), ("g", "traced", 3))))
     assert measurement.value == 1.0  # that of g
     assert measurement.gap == "the profile does not show whether 1 traced function was traced before"
-    without_calls = measured("retraces <= 0", judged_host(tmp_path / "2", cpu()))
-    assert (without_calls.value, "no tf.function calls" in without_calls.gap) == (None, True)
-
-
-# --- skew ---
-
-
-def test_skew_compares_hosts(tmp_path: Path) -> None:
-    assert "single-host profile" in measure_skew([judged_host(tmp_path, cpu())]).gap
-
-
-# --- columns of tables ---
 
 
 def test_steps_without_pauses_have_none(tmp_path: Path) -> None:
-    judged = judged_host(tmp_path, cpu())
-    assert measured("count(pauses.after_step) <= 0", judged).value == 0.0
-    assert measured("sum(pauses.duration_ms) < 1", judged).gap.startswith(
-        "the table pauses has no rows; to accept that"
-    )
-
-
-def test_without_steps_it_is_unknown_whether_there_are_pauses(tmp_path: Path) -> None:
-    measurement = measured("count(pauses.after_step) <= 0", judged_host(tmp_path, host(event("x", 0, 5))))
-    assert (measurement.value, "--min-steps" in measurement.gap) == (None, True)
+    limit = "count(pauses.after_step) <= 0"
+    assert measured(limit, judged_host(tmp_path, cpu())).value == 0.0
+    without_steps = measured(limit, judged_host(tmp_path / "2", host(event("x", 0, 5))))
+    assert (without_steps.value, "--min-steps" in without_steps.gap) == (None, True)
 
 
 def test_pauses_are_those_of_the_whole_capture(tmp_path: Path) -> None:
-    starts_us = [0, 100, 200, 5000, 5100, 5200]
-    marks = [event("train", start, 90, step_num=number) for number, start in enumerate(starts_us)]
-    judged = judged_host(tmp_path, host(*marks), skip_first=1)
+    steps = [event("train", start, 90, step_num=n) for n, start in enumerate((0, 100, 200, 5000, 5100, 5200))]
+    judged = judged_host(tmp_path, host(*steps), skip_first=1)
     measurement = measured("pauses.duration_ms < 1ms", judged)
     assert measurement.value == pytest.approx(4.71, abs=0.1)  # from 290 us to 5000 us
     assert measured("count(pauses.after_step) <= 0", judged).value == 1.0
@@ -294,23 +254,14 @@ def test_pauses_are_those_of_the_whole_capture(tmp_path: Path) -> None:
 
 def test_tables_over_steps_leave_out_skipped_ones(tmp_path: Path) -> None:
     """The first step takes 150 us, four others 100 us; each waits 40 us for input."""
-    starts_us = [0.0, 150.0, 250.0, 350.0, 450.0]
-    marks = [
-        event("train", start, 150 if number == 0 else 100, step_num=number) for number, start in enumerate(starts_us)
-    ]
+    starts_us = (0, 150, 250, 350, 450)
+    steps = [event("train", start, 100 if start else 150, step_num=n) for n, start in enumerate(starts_us)]
     fetches = [event("IteratorGetNextOp::DoCompute", start, 40) for start in starts_us]
-    judged = judged_host(tmp_path, host(*marks, *fetches), skip_first=1)
+    judged = judged_host(tmp_path, host(*steps, *fetches), skip_first=1)
     assert measured("max(steps.step_time_ms) < 1", judged).value == pytest.approx(0.1)
     assert measured("count(input_steps.step) < 1", judged).value == 4.0
     assert measured("categories.percent[category=Input] < 1", judged).value == pytest.approx(40.0)
     assert measured("input_statistics.step_time_ms[statistic=Maximum] < 1", judged).value == pytest.approx(0.1)
-
-
-def test_a_table_that_the_profile_lacks_is_unknown(tmp_path: Path) -> None:
-    judged = judged_host(tmp_path, cpu())
-    assert "this profile has no table kernels" in measured("kernels.total_us < 5", judged).gap
-    assert "no table functions" in measured("count(functions.function) <= 0", judged).gap
-    assert "single-host profile" in measured("steps_by_host.average_ms < 5", judged).gap
 
 
 def test_ops_of_devices_and_hosts_are_one_table(tmp_path: Path) -> None:
@@ -319,17 +270,6 @@ def test_ops_of_devices_and_hosts_are_one_table(tmp_path: Path) -> None:
     assert measured("count(ops.op_name) <= 0", judged).value == 2.0
     assert measured("ops.self_ms[side=device] < 1", judged).why == "op_name d/MatMul"
     assert measured("ops.self_ms[side=host] < 1", judged).why == "op_name e/Add"
-
-
-# --- what the profile cannot show ---
-
-
-def device_alone() -> Plane:
-    """Five runs of a module on a GPU, with a kernel and a copy in each, and no host."""
-    modules = line("XLA Modules", *(event("jit_f", 100 * n, 100) for n in range(5)), id=STEPS_LINE + 2)
-    kernels = line("Stream #1", *(event("gemm", 100 * n, 60, correlation_id=n + 1) for n in range(5)), id=1)
-    copies = line("Stream #2", *(event("MemcpyH2D", 100 * n + 60, 5, correlation_id=n + 9) for n in range(5)), id=2)
-    return plane("/device:GPU:0", modules, kernels, copies)
 
 
 @pytest.mark.parametrize(
@@ -359,28 +299,6 @@ def test_launches_of_a_tpu_are_unknown(tmp_path: Path) -> None:
     assert measured("all_others <= 99%", judged).value == pytest.approx(40)
 
 
-def test_columns_of_a_device_are_unknown_without_one(tmp_path: Path) -> None:
-    """The rows hold 0, so that they add up; a limit would always hold."""
-    judged = judged_host(tmp_path, cpu(*(event("IteratorGetNextOp::DoCompute", 100 * n, 10) for n in range(4))))
-    measurement = measured("max(steps.device_compute_ms) <= 1ms", judged)
-    assert (measurement.value, "has no device events" in measurement.gap) == (None, True)
-    assert measured("max(steps.input_ms) <= 1ms", judged).value == pytest.approx(0.01)
-
-
-def test_input_of_steps_is_unknown_where_it_is_not_visible(tmp_path: Path) -> None:
-    measurement = measured("max(steps.input_ms) <= 1ms", judged_host(tmp_path, cpu()))
-    assert (measurement.value, "does not show the source of the input" in measurement.gap) == (None, True)
-
-
-# --- hosts as a gate judges them ---
-
-
-def only_host(tmp_path: Path, data: bytes, *, skip_first: int = 0) -> JudgedHost:
-    """The only host of a run, as the gate sees it."""
-    (judged,) = judged_hosts(analysis_of(tmp_path, a=data), stat="mean", skip_first=skip_first, min_steps=3)
-    return judged
-
-
 def test_each_host_is_judged_alone_and_all_together_for_what_is_over_hosts(tmp_path: Path) -> None:
     analysis = analysis_of(tmp_path, a=input_job(10), b=input_job(30))
     *alone, together = judged_hosts(analysis, stat="mean", skip_first=1, min_steps=3)
@@ -399,34 +317,18 @@ def test_steps_of_another_kind_are_told_apart(tmp_path: Path) -> None:
         assert (judged.results.is_narrowed, judged.results.is_other_kind) == (is_other, is_other)
 
 
-def test_the_analysis_is_not_changed(tmp_path: Path) -> None:
-    analysis = analysis_of(tmp_path, a=input_job(steps=5))
-    hosts = judged_hosts(analysis, stat="mean", skip_first=2, min_steps=3)
-    assert len(hosts[0].breakdown.steps) == 3
-    assert len(analysis["steps"].steps) == len(analysis.hosts[0]["steps"].steps) == 5
-
-
-def test_steps_without_a_kind_are_not_called_step_steps(tmp_path: Path) -> None:
-    """Where all steps are skipped, those that are left are of no kind."""
-    judged = only_host(tmp_path, bare_job(100), skip_first=1)
-    assert judged.too_few_steps.startswith("0 whole steps count (of 1 recorded)")
-
-
 def test_a_host_without_steps_says_why_there_are_none(tmp_path: Path) -> None:
-    judged = only_host(tmp_path, job_without_steps())
-    why = judged.breakdown.steps.explanation
+    skipped = only_host(tmp_path, bare_job(100), skip_first=1)
+    assert skipped.too_few_steps.startswith("0 whole steps count (of 1 recorded)"), "steps of no kind"
+    judged = only_host(tmp_path / "2", job_without_steps())
+    assert (why := judged.breakdown.steps.explanation)
     assert judged.too_few_steps == f"0 whole steps count ({why}), but --min-steps is 3: profile longer"
-    assert why
 
 
 def test_findings_about_devices_need_a_device(tmp_path: Path) -> None:
     assert only_host(tmp_path, bare_job(*[100] * 4)).findings("idle") == ()
-    marks = host(*(event("train", 100 * number, 100, step_num=number) for number in range(4)))
-    gpu = plane("/device:GPU:0", line("Stream #1(Compute)", *(event("gemm", 100 * number, 10) for number in range(4))))
-    assert only_host(tmp_path / "2", space(marks, gpu)).findings("idle")
-
-
-# --- what metrics rest on ---
+    device = gpu(0, *((100.0 * number, 10) for number in range(4)))
+    assert judged_host(tmp_path / "2", cpu(), device).findings("idle")
 
 
 MARKED = replace(no_steps(""), source="markers")
@@ -456,12 +358,9 @@ def test_parts_of_a_metric(limit: str, of_marked: object, of_found: object) -> N
     assert parts_of(metric, [MARKED, FOUND]) == of_found, "what any host rests on"
 
 
-def test_a_regression_rests_on_the_steps() -> None:
+def test_a_step_time_rests_on_what_the_steps_end_by() -> None:
     assert is_over_steps(Metric(REGRESSION))
     assert parts_of(Metric(REGRESSION), [MARKED]) == {"steps"}
-
-
-def test_what_a_step_ends_by_counts() -> None:
     metric = Metric("step_time")
     assert parts_of(metric, [replace(MARKED, end_known=False)]) == TIMES
     assert parts_of(metric, [replace(MARKED, source="device steps")]) == {"steps", "device"}
@@ -516,16 +415,7 @@ def judged_in(text: str, data: Data = KERNELS) -> tuple[Status, float | None]:
         ("count(kernels.kernel[name~nccl]) <= 1", "breach", 2),
         ("count(kernels.kernel[name~xyz]) <= 0", "pass", 0),
         ("count(kernels.kernel[occurrences>=5,total_us>100]) <= 2", "pass", 2),  # the row without a count: 10 us
-    ],
-)
-def test_known_cells(text: str, status: Status, value: float) -> None:
-    assert judged_in(text) == (status, value)
-
-
-@pytest.mark.parametrize(
-    ("text", "status", "value"),
-    [
-        # No row meets the conditions.
+        # No row matches the conditions.
         ("kernels.total_us[name~xyz] < 5", "unknown", None),
         ("sum(kernels.total_us[name~xyz]) < 5", "unknown", None),
         # A cell is unknown: a known one that breaches the limit is enough.
@@ -555,7 +445,7 @@ def test_known_cells(text: str, status: Status, value: float) -> None:
         ("count(kernels.kernel[occurrences>=5]) >= 3", "unknown", None),
     ],
 )
-def test_unknown_cells(text: str, status: Status, value: float | None) -> None:
+def test_a_column_is_one_number(text: str, status: Status, value: float | None) -> None:
     assert judged_in(text) == (status, value)
 
 
@@ -565,23 +455,26 @@ def test_cells_that_are_not_numbers_are_unknown(cell: object) -> None:
         assert judged_in(text, {**KERNELS, "total_us": [cell] * 4}) == ("unknown", None)
 
 
-def test_the_worst_row_is_named() -> None:
-    assert measured_in("kernels.total_us[kernel~nccl] < 1").why == "kernel_name ncclAllReduce, the worst of 2 rows"
-    assert measured_in("kernels.total_us[kernel=copy] < 1").why == "row 4"
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("kernels.total_us[kernel~nccl] < 1", "kernel_name ncclAllReduce, the worst of 2 rows"),
+        ("kernels.total_us[kernel=copy] < 1", "row 4"),
+        ("sum(kernels.total_us[kernel~nccl]) < 1", "over 2 rows"),
+        ("sum(kernels.total_us[kernel=gemm]) < 1", "over 1 row"),
+        ("count(kernels.kernel[kernel~nccl]) <= 1", "of 4 rows"),
+    ],
+)
+def test_the_worst_row_or_the_number_of_rows_is_said(text: str, why: str) -> None:
+    assert measured_in(text).why == why
+
+
+def test_the_worst_row_has_a_short_name_and_its_host() -> None:
     long_names = {**KERNELS, "kernel_name": ["x" * 10_000] * 4}
     assert len(measured_in("kernels.total_us < 1", long_names).why) < 200
-
-
-def test_the_host_of_the_worst_row_is_kept() -> None:
     by_host: Data = {"host": ["a", "b"], "average_ms": [1.0, 2.0]}
     assert measured_in("steps_by_host.average_ms < 1", by_host).host == "b"
     assert measured_in("kernels.total_us < 1").host == ""
-
-
-def test_a_function_says_over_how_many_rows() -> None:
-    assert measured_in("sum(kernels.total_us[kernel~nccl]) < 1").why == "over 2 rows"
-    assert measured_in("sum(kernels.total_us[kernel=gemm]) < 1").why == "over 1 row"
-    assert measured_in("count(kernels.kernel[kernel~nccl]) <= 1").why == "of 4 rows"
 
 
 @pytest.mark.parametrize(
@@ -589,24 +482,19 @@ def test_a_function_says_over_how_many_rows() -> None:
     [
         ("kernels.mean_us < 99", "kernels.mean_us is unknown in 2 rows"),
         ("sum(kernels.mean_us[occurrences>5]) < 99", "it is unknown whether 1 row matches the conditions"),
-        (
-            "sum(kernels.mean_us[occurrences>3]) < 99",
-            "kernels.mean_us is unknown in 1 row; it is unknown whether 1 row matches the conditions",
-        ),
+        ("sum(kernels.mean_us[occurrences>3]) < 99", "kernels.mean_us is unknown in 1 row; it is unknown"),
         ("count(kernels.kernel[occurrences>=5]) <= 2", "it is unknown whether 1 row matches the conditions"),
         ("kernels.total_us[name~xyz] < 5", "no such kernel ran; to accept that, append `or none` to the limit"),
     ],
 )
 def test_what_is_unknown_is_reported(text: str, gap: str) -> None:
-    assert measured_in(text).gap == gap
+    assert measured_in(text).gap.startswith(gap)
 
 
 def test_a_table_without_rows_has_only_a_count() -> None:
     empty: Data = {key: [] for key in KERNELS}
     assert judged_in("count(kernels.kernel) <= 0", empty) == ("pass", 0)
-    assert (
-        measured_in("kernels.total_us < 5", empty).gap == "no kernel ran; to accept that, append `or none` to the limit"
-    )
+    assert measured_in("kernels.total_us < 5", empty).gap.startswith("no kernel ran; to accept that")
 
 
 @pytest.mark.parametrize("function", ["", "sum", "max", "min", "mean"])

@@ -10,6 +10,7 @@ import re
 from fractions import Fraction
 
 import pytest
+from builders import known
 from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -53,6 +54,7 @@ def device_busy(measured: float | None, status: Status) -> Judged:
 INPUT = replace(judged("max-input-bound 10%", 63.4, "%", "breach", bound=10.0), title="Input-bound", evidence=(ADVICE,))
 STEP = step_time(42.0)
 BUSY = replace(device_busy(None, "unknown"), why="no device: leave the limit out")
+OVER, OPEN = "max-input-bound 10%", "min-device-busy 80%"
 
 
 def outcome(*several: Judged, hosts: tuple[str, ...] = ("a",), notes: tuple[str, ...] = ()) -> Outcome:
@@ -61,8 +63,6 @@ def outcome(*several: Judged, hosts: tuple[str, ...] = ("a",), notes: tuple[str,
 
 def test_the_line_of_an_outcome_begins_with_what_it_came_to() -> None:
     assert repr(outcome(INPUT)).startswith("Outcome(exit_code=3, judged=<1>")
-    assert repr(outcome(BUSY)).startswith("Outcome(exit_code=1, ")
-    assert repr(outcome()).startswith("Outcome(exit_code=1, ")
 
 
 def compared(verdict: RegressionVerdict, low: float, high: float, tolerance: float = 0.05) -> Judged:
@@ -106,24 +106,16 @@ def baseline_row(one: Judged) -> dict[str, object]:
     return {key: values[0] for key, values in section.tables[0].data.items()}
 
 
-# --- the verdict ---
-
-
 @pytest.mark.parametrize(
     ("several", "verdict", "exit_code", "text"),
     [
         ((STEP,), "pass", 0, "The limit passed."),
         ((STEP, STEP), "pass", 0, "All 2 limits passed."),
-        ((STEP, INPUT), "breach", 3, "BREACHED: max-input-bound 10%. 1 of 2 limits passed."),
-        ((STEP, BUSY), "unknown", 1, "COULD NOT BE CHECKED: min-device-busy 80%. 1 of 2 limits passed."),
-        (
-            (INPUT, BUSY),
-            "breach",
-            3,
-            "BREACHED: max-input-bound 10%. COULD NOT BE CHECKED: min-device-busy 80%. 0 of 2 limits passed.",
-        ),
+        ((STEP, INPUT), "breach", 3, f"BREACHED: {OVER}. 1 of 2 limits passed."),
+        ((STEP, BUSY), "unknown", 1, f"COULD NOT BE CHECKED: {OPEN}. 1 of 2 limits passed."),
+        ((INPUT, BUSY), "breach", 3, f"BREACHED: {OVER}. COULD NOT BE CHECKED: {OPEN}. 0 of 2 limits passed."),
         ((), "unknown", 1, "No limits were given, so nothing was checked."),
-        ((INPUT,) * 7, "breach", 3, f"BREACHED: {', '.join([INPUT.limit.text] * 5)} and 2 more. 0 of 7 limits passed."),
+        ((INPUT,) * 7, "breach", 3, f"BREACHED: {', '.join([OVER] * 5)} and 2 more. 0 of 7 limits passed."),
     ],
 )
 def test_the_verdict_comes_first(several: tuple[Judged, ...], verdict: str, exit_code: int, text: str) -> None:
@@ -181,8 +173,7 @@ def test_each_row_has_what_was_measured_and_the_margin(
 @pytest.mark.parametrize("absurd", [float("nan"), float("inf"), -float("inf")])
 def test_a_value_that_is_not_a_number_is_not_shown(absurd: float) -> None:
     one = replace(BUSY, measured=absurd)
-    row = limit_row(one)
-    assert (row["measured_text"], row["margin_text"], row["margin"]) == (None, None, None)
+    assert {limit_row(one)[key] for key in ("measured_text", "margin_text", "margin")} == {None}
     for name in ("table", "markdown", "csv", "json"):
         text = render(check_report(outcome(one)), name).lower()
         assert not re.search(r"\b(nan|inf|infinity)\b", text)
@@ -225,6 +216,8 @@ def test_without_a_trace_every_limit_is_unknown() -> None:
     assert open_questions(without_trace) == [
         ("max-input-bound 10%, max-step-time 50ms could not be checked", "logs/ does not exist")
     ]
+    assert (without_trace.exit_code, without_trace.hosts, without_trace.step_count) == (1, (), 0)
+    assert [(one.status, one.why) for one in without_trace.judged] == [("unknown", "logs/ does not exist")] * 2
     assert check_report(without_trace).source == {}
     assert check_report(without_trace).sections[0].facts == ()
 
@@ -263,10 +256,8 @@ def test_the_digits_of_an_interval_never_contradict_the_result() -> None:
 
 def test_a_comparison_without_an_interval() -> None:
     one = compared("inconclusive", 1.0, 1.1)
-    assert one.comparison is not None
-    bare = replace(one, measured=None, comparison=replace(one.comparison, ratio=None, before_ms=None))
-    row = baseline_row(bare)
-    assert (row["interval"], row["change_percent"], row["before_ms"], row["ratio"]) == (None, None, None, None)
+    bare = replace(one, measured=None, comparison=replace(known(one.comparison), ratio=None, before_ms=None))
+    assert {baseline_row(bare)[key] for key in ("interval", "change_percent", "before_ms", "ratio")} == {None}
     for name in FORMATS:
         assert render(check_report(outcome(bare)), name)
 
@@ -321,6 +312,7 @@ SIZES = {"B": 1, **{f"{letter}B": 1000**power for power, letter in enumerate("kM
         (1536.0, 2048.0, "bytes", ("1.54 kB", "2.05 kB")),
         (10.0 * 2**30 + 1, 10.0 * 2**30, "bytes", ("10.737418241 GB", "10.737418240 GB")),
         (1e-300, 2e-300, "", ("1e-300", "2e-300")),
+        (math.nan, 10.0, "%", ("-", "10.0")),
     ],
 )
 def test_as_many_digits_are_shown_as_it_takes_to_compare(
@@ -348,7 +340,3 @@ def test_texts_compare_as_their_numbers_do(bound: float, change: float, unit: Un
     for measured in (bound * (1 + change), math.nextafter(bound, math.inf), math.nextafter(bound, -math.inf)):
         left, right = (number_seen(text) for text in shown_together(measured, bound, unit))
         assert (left > right, left < right) == (measured > bound, measured < bound)
-
-
-def test_nan_is_shown_as_unknown() -> None:
-    assert shown_together(math.nan, 10.0, "%") == ("-", "10.0")

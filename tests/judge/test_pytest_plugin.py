@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from builders import event, host, logdir_of, space
+from builders import logdir_of
 from job_environment import job_environment, needs_tensorflow
+from judge.example_jobs import half_fetched_job
 from places import ROOT
 
 from tfperf.judge.pytest_plugin import FigureError, Profiled, _Reading
@@ -69,19 +70,14 @@ def test_causes(tfperf_profile):
     assert p.input_cost > 0.10
     assert p.cause_cost("input_wait") > 0.10
     assert p.cause_cost("compilation") == 0
-    p.check(fail_on=["compilation"], max_cost="compilation=1%", max_input_cost="100%")
+    outcome = p.check(fail_on=["compilation"], max_cost="compilation=1%", limits=["step_time < 5s"], stat="median")
+    assert [one.status for one in outcome.judged] == ["pass"] * 3
     with pytest.raises(AssertionError, match="fail-on input_wait"):
         p.check(fail_on="input_wait")
     with pytest.raises(TfperfError, match="unknown cause 'compile': did you mean compilation"):
         p.cause_cost("compile")
     with pytest.raises(TfperfError, match="Cost of launch_bound is unknown: the profile has no device events"):
         p.cause_cost("launch_bound")
-
-def test_limits(tfperf_profile):
-    with tfperf_profile() as p:
-        train()
-    outcome = p.check(max_input_bound="90%", max_retraces=0, limits=["step_time < 5s"], stat="median")
-    assert [one.status for one in outcome.judged] == ["pass"] * 3
 
 def test_steps_that_are_left_out(tfperf_profile, tmp_path):
     with tfperf_profile(tmp_path / "elsewhere", skip_first=5, min_steps=15) as p:
@@ -244,10 +240,8 @@ def test_failure_text_has_the_report_and_the_place_of_the_profile(session: Sessi
     (place,) = re.findall(r"^Profile kept: (.*)$", text, re.MULTILINE)
     assert Path(place).is_file()
     report = text.split("tfperf profile ---")[1]
-    assert "HIGHLY input-bound" in report
-    assert "Diagnosis" in report
-    assert "py_function" in report
-    assert "Step time by category" in report
+    for text in ("HIGHLY input-bound", "Diagnosis", "py_function", "Step time by category"):
+        assert text in report
     assert "\x1b" not in report
     assert max(len(line) for line in report.splitlines()[2:]) <= 80
 
@@ -272,9 +266,7 @@ def test_check_fails_with_the_table_of_limits(session: Session) -> None:
 
 @needs_tensorflow
 def test_a_doubtful_figure_is_known_only_where_doubt_is_allowed(tmp_path: Path) -> None:
-    marks = [event("train", 100 * number, 100, step_num=number) for number in range(10)]
-    waits = [event("IteratorGetNextOp::DoCompute", 100 * number, 30) for number in range(5)]
-    trace = logdir_of(tmp_path, vm=space(host(*marks, *waits)))
+    trace = logdir_of(tmp_path, vm=half_fetched_job())
 
     def profiled(*, allow_doubt: bool) -> Profiled:
         made = Profiled(tmp_path, {}, _Reading(0, 3, None, allow_doubt))
@@ -293,9 +285,7 @@ def test_a_doubtful_figure_is_known_only_where_doubt_is_allowed(tmp_path: Path) 
 @needs_tensorflow
 def test_unknown_figure_says_why_in_one_line(session: Session) -> None:
     (line,) = re.findall(r"^E +\S*FigureError: (.*)$", session.failures["test_unknown_figure"], re.MULTILINE)
-    assert line.startswith("Input-bound is unknown: ")
-    assert "2" in line
-    assert "3" in line
+    assert re.match("Input-bound is unknown: .*2.*3", line)
     (line,) = re.findall(r"^E +\S*FigureError: (.*)$", session.failures["test_nothing_profiled"], re.MULTILINE)
     assert line.startswith("no profile was recorded: no TensorFlow activity was recorded")
     assert "No report: no profile was recorded" in session.failures["test_nothing_profiled"]

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge.example_runs import gpu_job, host_of, job, ranking_of, run_of, summarized
+from judge.example_runs import host_of, ranking_of, run_of
 
 import tfperf
 from tfperf.judge.run_summary import (
     RANKING_NAMES,
-    HostSummary,
     RankedEntry,
     Ranking,
     RunSummary,
@@ -29,17 +28,8 @@ rankings = st.lists(st.builds(RankedEntry, names, names, numbers, numbers, numbe
     lambda entries: ranking_of(*entries)
 )
 hosts = st.builds(
-    lambda name, step_ms, percent: HostSummary(
-        host=name,
-        step_ms=tuple(step_ms),
-        step_count=len(step_ms) + 1,
-        category_ms={"input": percent},
-        input_percent=percent,
-        input_class="none",
-        device_type="GPU",
-        device_model=name,
-        device_count=2,
-        half_precision_percent=None,
+    lambda name, step_ms, percent: host_of(
+        step_ms, name, step_count=len(step_ms) + 1, category_ms={"input": percent}, input_percent=percent
     ),
     names,
     st.lists(st.floats(1e-6, 1e9), max_size=5),
@@ -65,12 +55,6 @@ def test_any_run_survives_the_file(tmp_path_factory: pytest.TempPathFactory, run
     assert read_baseline(written(tmp_path_factory.mktemp("trip"), baseline_text(run))) == run
 
 
-@pytest.mark.parametrize("job_bytes", [job(), gpu_job()], ids=["cpu", "gpu"])
-def test_what_was_summarized_is_read_back(tmp_path: Path, job_bytes: bytes) -> None:
-    run = summarized(tmp_path, a=job_bytes)
-    assert read_baseline(written(tmp_path, baseline_text(run))) == run
-
-
 @pytest.mark.parametrize("story", ["input_bound", "input_fixed", "custom_loop", "retracing"])
 def test_the_samples_are_small_and_read_back(samples: Path, tmp_path: Path, story: str) -> None:
     run = summarize_run(tfperf.load(samples / story), story)
@@ -88,9 +72,6 @@ def test_huge_names_and_lists_stay_below_a_megabyte(tmp_path: Path) -> None:
     kept = read_baseline(written(tmp_path, text)).ranking("kernels")
     assert (kept.total_rows, kept.rows) == (5000, ranking.rows[: len(kept.rows)])
     assert len(kept.rows) >= 50
-
-
-# --- files that are not baselines ---
 
 
 def document(**changes: Any) -> dict[str, Any]:
@@ -116,30 +97,21 @@ def refused(path: Path) -> str:
     ("changes", "message"),
     [
         ({"kind": "tfperf report"}, "its kind is not 'tfperf baseline'"),
-        ({"kind": ["tfperf baseline"]}, "its kind is not"),
         ({"format": 2}, "its format is not 1"),
-        ({"format": None}, "its format is not 1"),
         ({"label": 3}, "Expected `str`, got `int` - at `$.label`"),
         ({"label": "x" * 201}, "Expected `str` of length <= 200 - at `$.label`"),
         ({"hosts": {}}, "Expected `array`, got `object` - at `$.hosts`"),
-        ({"hosts": [3]}, "Expected `object`, got `int` - at `$.hosts[0]`"),
         ({"host_count": 0}, "`host_count` is 0, but there are 1 hosts"),
         ({"skip_first": -1}, "Expected `int` >= 0 - at `$.skip_first`"),
         ({"skip_first": True}, "Expected `int`, got `bool` - at `$.skip_first`"),
-        ({"skip_first": 1.5}, "Expected `int`, got `float` - at `$.skip_first`"),
         ({"skip_first": 10**400}, "`$.skip_first`"),
-        ({"rankings": {"kernels": 3}}, "Expected `object`, got `int` - at `$.rankings.kernels`"),
         ({"rankings": {"kernels": {"rows": [{"name": "a"}]}}}, "field `detail` - at `$.rankings.kernels.rows[0]`"),
-        (host_with(step_ms=[1.0, "2"]), "Expected `float`, got `str` - at `$.hosts[0].step_ms[1]`"),
         (host_with(step_ms=[1.0, None]), "Expected `float`, got `null` - at `$.hosts[0].step_ms[1]`"),
         (host_with(step_ms=[1.0, float("nan")]), "JSON is malformed: invalid character (byte "),
-        (host_with(step_ms=[1.0, float("inf")]), "JSON is malformed: invalid character (byte "),
         (host_with(step_ms=[1.0, 1e300]), "Expected `float` <= 2000000000.0 - at `$.hosts[0].step_ms[1]`"),
         (host_with(step_ms=[1.0, -1.0]), "Expected `float` > 0.0 - at `$.hosts[0].step_ms[1]`"),
-        (host_with(step_ms=[1.0, 0]), "Expected `float` > 0.0 - at `$.hosts[0].step_ms[1]`"),
         (host_with(step_count=1), "`step_count` is 1, but there are 50 step times - at `$.hosts[0]`"),
         (host_with(category_ms={"input": "much"}), "got `str` - at `$.hosts[0].category_ms[...]`"),
-        (host_with(device_count="8"), "Expected `int`, got `str` - at `$.hosts[0].device_count`"),
     ],
 )
 def test_a_damaged_file_says_where_and_what_is_expected(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -166,37 +138,22 @@ def test_every_other_key_is_needed(tmp_path: Path, key: str) -> None:
     assert f"Object missing required field `{key}`" in refused(written(tmp_path, json.dumps(values)))
 
 
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\x00\xff",
-        b"[]",
-        b"3",
-        b"null",
-        b'"tfperf baseline"',
-        b"{",
-        b"[" * 100_000,
-        b'{"kind":' * 100_000,
-        b"9" * 10_000,
-        b'{"kind": "\xed\xa0\x80"}',
-        b" " * 5_000_000,
-    ],
-    ids=[
-        "empty",
-        "binary",
-        "list",
-        "number",
-        "null",
-        "text",
-        "cut",
-        "deep list",
-        "deep",
-        "long number",
-        "not utf-8",
-        "large",
-    ],
-)
+NO_BASELINES = {
+    "empty": b"",
+    "binary": b"\x00\xff",
+    "list": b"[]",
+    "null": b"null",
+    "text": b'"tfperf baseline"',
+    "cut": b"{",
+    "deep list": b"[" * 100_000,
+    "deep": b'{"kind":' * 100_000,
+    "long number": b"9" * 10_000,
+    "not utf-8": b'{"kind": "\xed\xa0\x80"}',
+    "large": b" " * 5_000_000,
+}
+
+
+@pytest.mark.parametrize("data", NO_BASELINES.values(), ids=NO_BASELINES)
 def test_other_files_are_refused(tmp_path: Path, data: bytes) -> None:
     refused(written(tmp_path, data))
 
@@ -214,9 +171,6 @@ def test_a_byte_order_mark_and_unknown_keys_do_no_harm(tmp_path: Path) -> None:
 
 def test_every_ranking_is_in_the_file() -> None:
     assert tuple(document()["rankings"]) == RANKING_NAMES
-
-
-# --- when runs are compared per example, and what their times become ---
 
 
 @pytest.mark.parametrize(
@@ -246,8 +200,4 @@ def test_times_become_those_of_a_thousand_examples() -> None:
     assert (host.category_ms["input"], host.category_ms["output"]) == (30.0, None)
     assert compared.ranking("host_ops").rows == (RankedEntry("MatMul", "MatMul", 8.0, 12.0, 7.0),)
     assert compared.ranking("copies").rows[0].ms is None
-
-
-def test_per_step_nothing_changes() -> None:
-    run = run_of(examples_per_step=250)
     assert as_compared(run, "step") is run

@@ -3,21 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import (
-    STEPS_LINE,
-    Event,
-    Plane,
-    event,
-    host,
-    iterator_call,
-    line,
-    logdir_of,
-    plane,
-    results_of,
-    space,
-    trace_of,
-)
-from judge.example_jobs import two_kinds_job
+from builders import Plane, event, host, iterator_call, line, logdir_of, plane, results_of, space, trace_of
+from judge.example_jobs import bare_job, device_alone, two_kinds_job
+from judge.example_jobs import steps as marked
 from judge.example_runs import gpu_job, job, summarized
 from sections.batch.jobs import allocations, ops, steps
 from sections.batch.jobs import job as batch_job
@@ -49,15 +37,11 @@ def test_what_is_kept_of_a_run(tmp_path: Path) -> None:
     (summary,) = run.hosts
     assert (run.label, run.run, run.attribution) == ("run", "2026_01_01_00_00_00", "corrected")
     assert (run.step_source, run.step_confidence, run.host_count) == ("markers", "high", 1)
+    assert (run.batch_size, run.batches_per_step, run.examples_per_step) == (4, 1, 4)
     assert (summary.host, summary.step_ms, summary.step_count) == ("a", (0.1,) * 10, 10)
     assert (summary.category_ms["input"], summary.category_ms["host_compute"]) == (0.03, 0.07)
     assert (summary.input_percent, summary.input_class) == (30.0, "high")
     assert (summary.device_type, summary.device_count, summary.half_precision_percent) == ("CPU", 0, None)
-
-
-def test_the_examples_of_a_step_are_kept(tmp_path: Path) -> None:
-    run = summarized(tmp_path, a=job())
-    assert (run.batch_size, run.batches_per_step, run.examples_per_step) == (4, 1, 4)
 
 
 def test_a_batch_size_that_is_not_sure_only_tells_runs_apart(tmp_path: Path) -> None:
@@ -79,30 +63,20 @@ def test_what_a_capture_adds_is_kept(tmp_path: Path) -> None:
 
 def test_what_no_device_recorded_is_unknown(tmp_path: Path) -> None:
     category_ms = summarized(tmp_path, a=job()).hosts[0].category_ms
-    assert [category for category, ms in category_ms.items() if ms is None] == [
-        "output",
-        "kernel_launch",
-        "device_collectives",
-        "device_to_device",
-        "device_compute",
-        "host_to_device",
-    ]
+    known = {category for category, ms in category_ms.items() if ms is not None}
+    assert known == {"compilation", "input", "input_wait", "host_compute", "all_others"}
 
 
 def test_what_no_fetch_shows_is_unknown(tmp_path: Path) -> None:
-    events = [event("train", 100 * n, 100, step_num=n) for n in range(5)]
-    (summary,) = summarized(tmp_path, a=space(host(*events))).hosts
-    assert (summary.category_ms["input"], summary.category_ms["input_wait"]) == (None, None)
-    assert summary.input_percent is None
+    (summary,) = summarized(tmp_path, a=bare_job(*[100] * 5)).hosts
+    assert (summary.category_ms["input"], summary.category_ms["input_wait"], summary.input_percent) == (None,) * 3
 
 
 def test_what_no_host_thread_shows_is_unknown(tmp_path: Path) -> None:
-    """A device alone: runs of a module, and a kernel of 60 us in each."""
-    modules = line("XLA Modules", *(event("jit_f", 100 * n, 100) for n in range(5)), id=STEPS_LINE + 2)
-    kernels = line("Stream #1", *(event("gemm", 100 * n, 60, correlation_id=n + 1) for n in range(5)), id=1)
-    (summary,) = summarized(tmp_path, a=space(plane("/device:GPU:0", modules, kernels))).hosts
+    (summary,) = summarized(tmp_path, a=space(device_alone())).hosts
     known = {category: ms for category, ms in summary.category_ms.items() if ms is not None}
-    assert known == {"output": 0, "device_collectives": 0, "device_to_device": 0, "device_compute": 0.06}
+    none = dict.fromkeys(("output", "device_collectives", "device_to_device"), 0.0)
+    assert known == {**none, "host_to_device": 0.005, "device_compute": 0.06}
     assert (summary.input_percent, summary.input_class) == (None, "unknown")
 
 
@@ -182,8 +156,7 @@ def test_long_lists_are_cut_to_the_largest(tmp_path: Path) -> None:
 
 
 def test_many_steps_are_cut_and_counted(tmp_path: Path) -> None:
-    events = [event("train", 10 * n, 10, step_num=n) for n in range(MOST_STEPS + 5)]
-    (summary,) = summarized(tmp_path, a=space(host(*events))).hosts
+    (summary,) = summarized(tmp_path, a=bare_job(*[10] * (MOST_STEPS + 5))).hosts
     assert (len(summary.step_ms), summary.step_count) == (MOST_STEPS, MOST_STEPS + 5)
 
 
@@ -194,9 +167,6 @@ def test_long_names_that_differ_still_differ() -> None:
     assert short_name("short \udc80") == "short \ufffd"
 
 
-# --- sums over the steps of one kind ---
-
-
 US = 1_000_000
 
 
@@ -205,25 +175,15 @@ def sums_of(folder: Path, *planes: Plane) -> dict[str, StepSums]:
     return sums
 
 
-def marks(kind: str, start: float) -> list[Event]:
-    """Three steps of 100 us."""
-    return [event(kind, start + 100 * number, 100, step_num=int(start) + number) for number in range(3)]
-
-
 def test_each_kind_has_its_own_sums(tmp_path: Path) -> None:
     """Training steps wait for 10 us and multiply for 20, eval steps wait for 60; 50 us of an op lie between them."""
-    events = [*marks("train", 0), event("Save:SaveV2", 310, 50), *marks("test", 400)]
+    events = [*marked(count=3), event("Save:SaveV2", 310, 50), *marked(count=3, start=400, kind="test")]
     for start, wait in ((0, 10), (100, 10), (200, 10), (400, 60), (500, 60), (600, 60)):
         events += [
             event("IteratorGetNextOp::DoCompute", start, wait),
             iterator_call("Root", start, wait, 1),
             iterator_call("Root::Map", start, wait, 2, 1),
-            event(
-                "train_function" if wait == 10 else "test_function",
-                start + wait,
-                20,
-                tf_function_call="notTraced-nonXla",
-            ),
+            event(f"{'train' if wait == 10 else 'test'}_step", start + wait, 20, tf_function_call="notTraced-nonXla"),
             event("MatMul:MatMul", start + wait, 20),
         ]
     sums = sums_of(tmp_path, host(*events))
@@ -231,8 +191,8 @@ def test_each_kind_has_its_own_sums(tmp_path: Path) -> None:
     train, test = (sums[kind].rankings for kind in ("train", "test"))
     assert train["host_ops"]["MatMul", "MatMul"] == (60 * US, 3)
     assert ("Save", "SaveV2") not in {**train["host_ops"], **test["host_ops"]}
-    assert train["functions"] == {("train_function", ""): (60 * US, 3)}
-    assert test["functions"] == {("test_function", ""): (60 * US, 3)}
+    assert train["functions"] == {("train_step", ""): (60 * US, 3)}
+    assert test["functions"] == {("test_step", ""): (60 * US, 3)}
     assert train["stages"]["Iterator::Root::Map", "Map"] == (30 * US, 3)
     assert test["stages"]["Iterator::Root::Map", "Map"] == (180 * US, 3)
 
@@ -241,7 +201,7 @@ def test_kernels_and_copies_count_in_the_step_in_which_they_start(tmp_path: Path
     """A kernel of 40 us in each training step, the last one after a pause in it; others in eval steps."""
     kernels = [event("gemm", start, 40, tf_op="d/MatMul:MatMul", correlation_id=start) for start in (10, 110, 270, 420)]
     device = plane("/device:GPU:0", line("Stream #1", *kernels, event("MemcpyH2D", 510, 5, correlation_id=9)))
-    sums = sums_of(tmp_path, host(*marks("train", 0), *marks("test", 400)), device)
+    sums = sums_of(tmp_path, host(*marked(count=3), *marked(count=3, start=400, kind="test")), device)
     train, test = (sums[kind].rankings for kind in ("train", "test"))
     assert (train["kernels"], train["copies"]) == ({("gemm", ""): (120 * US, 3)}, {})
     assert (test["kernels"], test["copies"]) == ({("gemm", ""): (40 * US, 1)}, {("H2D", ""): (5 * US, 1)})
