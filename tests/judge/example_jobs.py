@@ -94,7 +94,7 @@ def noisy_job(step_us: float, steps: int = 40) -> bytes:
 
 
 def two_kinds_job(train_wait_us: float = 10.0, eval_wait_us: float = 70.0) -> bytes:
-    """Five training steps, told by their gradient ops, then four eval steps; each takes 100 us and waits for input."""
+    """Five training steps, known by their gradient ops, then four evaluation steps; each waits for input."""
     train = steps((FETCH, train_wait_us), ("gradient_tape/x:MatMul", 100 - train_wait_us))
     evaluation = steps((FETCH, eval_wait_us), ("x:MatMul", 100 - eval_wait_us), count=4, start=500, kind="test")
     return space(host(*train, *evaluation))

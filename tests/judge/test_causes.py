@@ -159,7 +159,7 @@ def test_the_low_end_of_the_cost_of_input_counts(tmp_path: Path) -> None:
 
 
 def test_causes_are_those_of_the_kind_that_is_judged(tmp_path: Path) -> None:
-    """Train steps wait for 1 % of their time, eval steps for 70 %."""
+    """Training steps wait for 1 % of their time, evaluation steps for 70 %."""
     analysis = analysis_of(tmp_path, a=two_kinds_job(train_wait_us=1))
     train = judged_by(analysis, "max-cost", "input_wait=10%")
     assert (train.status, train.measured) == ("pass", 0.0)

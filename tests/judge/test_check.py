@@ -390,7 +390,7 @@ Run = Callable[..., Result]
 
 
 def test_without_a_kind_the_gate_says_what_it_leaves_out(tmp_path: Path) -> None:
-    """Train steps wait for 10 us of 100, eval steps for 70."""
+    """Training steps wait for 10 us of 100, evaluation steps for 70."""
     analysis = analysis_of(tmp_path, a=two_kinds_job())
     outcome = outcome_of(analysis, "input_bound <= 50%")
     (judged,) = outcome.judged
@@ -455,7 +455,7 @@ def test_a_host_without_steps_of_the_kind_is_unknown(tmp_path: Path) -> None:
 
 
 def test_a_baseline_is_of_one_kind(tmp_path: Path) -> None:
-    """That of training steps says nothing about eval steps."""
+    """That of training steps says nothing about evaluation steps."""
     analysis = analysis_of(tmp_path, a=two_kinds_job())
     judged = judged_by(analysis, baseline=(saved(tmp_path, analysis),), by_kind="eval")
     assert judged.status == "unknown"

@@ -305,8 +305,7 @@ def test_steps_needed_scale_with_the_square_of_the_width() -> None:
     needed = known(ratio.steps_needed(0.05))
     assert exact <= needed < exact + 10
     assert needed % 10 == 0
-    for narrow_enough_or_hopeless in (0.0, 1e-4, 0.5):
-        assert ratio.steps_needed(narrow_enough_or_hopeless) is None
+    assert [ratio.steps_needed(width) for width in (0.0, 1e-4, 0.5)] == [None] * 3, "hopeless, or narrow enough"
 
 
 def normal(random: np.random.Generator, count: int) -> Float64s:
