@@ -92,12 +92,9 @@ FIRST: dict[str, Case] = {
         beside("debug_1/StringFormat:StringFormat"), "print_in_graph", 60, "no_print", "StringFormat formats text"
     ),
     "splitting texts": Case(
-        beside("split/StringSplitV2:StringSplitV2"), "input_in_step", 60, "prepare_ahead",
-        "(top: split/StringSplitV2)",
+        beside("split/StringSplitV2:StringSplitV2"), "input_in_step", 60, "prepare_ahead", "(top: split/StringSplitV2)",
     ),
-    "images": Case(
-        beside("DecodeJpeg:DecodeJpeg"), "input_in_step", 60, "prepare_ahead", "(top: DecodeJpeg)"
-    ),
+    "images": Case(beside("DecodeJpeg:DecodeJpeg"), "input_in_step", 60, "prepare_ahead", "(top: DecodeJpeg)"),
     "examples": Case(
         beside("ParseExample/ParseExampleV2:ParseExampleV2"), "input_in_step", 60, "prepare_ahead",
         "(top: ParseExample/ParseExampleV2)",

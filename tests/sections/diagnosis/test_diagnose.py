@@ -104,8 +104,7 @@ FIRST: dict[str, Case] = {
         on_host((OP, 0), more=MADE_IN_EACH_STEP), "iterator_per_step", 90, "one_iterator"
     ),
     "arrays that are converted in each step": Case(
-        on_host((OP, 0), more=[*CONVERTED, *ALLOCATED]),
-        "numpy_conversion", 60, "convert_once",
+        on_host((OP, 0), more=[*CONVERTED, *ALLOCATED]), "numpy_conversion", 60, "convert_once",
         "1 array of 1 MB or more per step, up to 80.0 MB, in calls of train_step",
     ),
     "saving": Case(

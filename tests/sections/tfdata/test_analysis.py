@@ -52,13 +52,7 @@ def test_in_one_thread_each_stage_in_turn(times: tuple[float, float, float], slo
     ],
 )
 def test_python_in_a_function_is_seen(name: str, op: str, expected: str, tmp_path: Path) -> None:
-    consumer = [
-        call("Root", 0, 90, 1),
-        call(f"Root::{name}", 1, 80, 2, 1),
-        event("InstantiatedCapturedFunction::RunWithBorrowedArgs", 2, 70, id=7),
-    ]
-    pool = [event("ExecutorState::Process", 3, 60, id=7), event(f"{op}:{op}", 4, 50)]
-    assert stage_of(main_of(tmp_path, line("python", *consumer), line("pool", *pool)), name).python == expected
+    assert stage_of(main_of(tmp_path, *waiting_job(name, op=op)), name).python == expected
 
 
 def test_the_pipeline_that_is_waited_for_longest_comes_first(tmp_path: Path) -> None:
@@ -120,26 +114,16 @@ def test_the_outlook_of_a_run_is_that_of_the_host_that_waits_longest(tmp_path: P
 
 def test_a_trace_that_starts_inside_has_asynchronous_stages_only(tmp_path: Path) -> None:
     # The calls around are cut off: one stage is all there is, and it starts a function in a pool.
-    alone = line(
-        "runner",
-        call("Root::ParallelMapV2", 0, 100, 2, 1),
-        event("InstantiatedCapturedFunction::RunAsync", 10, 1, id=100),
-    )
-    pool = line("pool", event("ExecutorState::Process", 20, 50, id=100), id=2)
-    (pipeline,) = analyzed(tmp_path, alone, pool).pipelines
+    alone = in_a_pool(call("Root::ParallelMapV2", 0, 100, 2, 1), starts=(10, 1), runs=(20, 50), count=1)
+    (pipeline,) = analyzed(tmp_path, *alone).pipelines
     stage = stage_of(pipeline, "ParallelMapV2")
     assert (stage.runs, stage.run_ps) == (1, 50 * US)
 
 
 def test_work_outside_every_stage_is_not_what_limits(tmp_path: Path) -> None:
     consumer = line("main", call("ParallelMapV2", 0, 100, 2, 1, parallelism=2))
-    pool = line(
-        "pool",
-        event("InstantiatedCapturedFunction::RunAsync", 10, 1, id=100),
-        event("ExecutorState::Process", 20, 50, id=100),
-        id=2,
-    )
-    (pipeline,) = analyzed(tmp_path, consumer, pool).pipelines
+    runner, pool = in_a_pool(starts=(10, 1), runs=(20, 50), count=1)
+    (pipeline,) = analyzed(tmp_path, consumer, line("pool", *runner.events, *pool.events)).pipelines
     assert [stage.name for stage in pipeline.stages] == ["ParallelMapV2"]
     assert name_of(pipeline, pipeline.limiting) == "ParallelMapV2"
 

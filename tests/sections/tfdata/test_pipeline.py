@@ -25,10 +25,7 @@ from tfperf.sections.tfdata.pipeline import stage_name, whole_pipelines
 def test_only_a_stage_with_threads_at_the_end_decouples(
     path: tuple[str, ...], expected: int | None, tmp_path: Path
 ) -> None:
-    calls = [
-        call("::".join(("Root", *path[:depth])), 0, 50, depth + 1, depth or None) for depth in range(len(path) + 1)
-    ]
-    assert main_of(tmp_path, line("python", *calls)).final_prefetch == expected
+    assert main_of(tmp_path, *waiting_job(*path)).final_prefetch == expected
 
 
 def test_a_zip_of_prefetches_does_not_decouple(tmp_path: Path) -> None:
