@@ -62,10 +62,10 @@ def section_of(name: str, value: Any = 1.5) -> Section:
         Column("other", "Other", str),
     )
     data: dict[str, list[Any]] = {
-        "name": [name, name + "2"],
-        "value": [value] * 2,
-        "other": [value] * 2,
-        "depth": [0, 1],
+        "name": [f"{name}{row or ''}" for row in range(12)],
+        "value": [value] * 12,
+        "other": [value] * 12,
+        "depth": [0, 1] * 6,
     }
     charts: tuple[Chart, ...] = (
         StepChart(name, (name, "2"), {name: [2.0, 1.0], "Input": [1.0, 1.0]}, (name, "")),

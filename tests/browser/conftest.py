@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,16 +31,6 @@ _FLAGS = (
     "--disable-sync",
     "--disable-software-rasterizer",
 )
-
-
-@dataclass
-class Opened:
-    """A page in the browser, what it complained about and what it asked for."""
-
-    page: Page
-    complaints: list[str] = field(default_factory=list)
-    """Errors on the console (those of the policy among them), exceptions, dialogs."""
-    requests: list[str] = field(default_factory=list)
 
 
 def _missing(what: str) -> NoReturn:
@@ -68,7 +57,7 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-Open = Callable[..., Opened]
+Open = Callable[..., "Page"]
 
 _ALL_DRAWN = """() => [...document.querySelectorAll('.chart:empty')].every(
     place => isEmpty(chartData[place.id.slice('chart-'.length)]))"""
@@ -78,37 +67,41 @@ _ALL_DRAWN = """() => [...document.querySelectorAll('.chart:empty')].every(
 def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     """Return a function that opens a report as a page; options are those of a context (colours, size, no scripts).
 
-    Every section is unfolded, unless the test says otherwise.
+    Every section is unfolded, unless the test says otherwise. A page must not complain (errors on the console, those
+    of its policy among them, exceptions, dialogs), nor ask for anything but itself and what the test allows.
     """
     contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+    requests: list[str] = []
+    expected: list[str] = []
 
-    def refuse_dialogs(opened: Opened) -> Callable[[Dialog], None]:
-        def refuse(dialog: Dialog) -> None:
-            opened.complaints.append(dialog.message)
-            dialog.dismiss()
+    def refuse(dialog: Dialog) -> None:
+        complaints.append(dialog.message)
+        dialog.dismiss()
 
-        return refuse
-
-    def open_report(report: Report | str, *, anchor: str = "", unfold: bool = True, **options: Any) -> Opened:
+    def open_report(
+        report: Report | str, *, anchor: str = "", unfold: bool = True, also: tuple[str, ...] = (), **options: Any
+    ) -> Page:
         file = tmp_path / f"page{len(contexts)}.html"
         file.write_text(report if isinstance(report, str) else render(report, "html"), encoding="utf-8")
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         context.set_default_timeout(20_000)
         contexts.append(context)
+        expected.extend((file.as_uri(), *also))
         page = context.new_page()
-        opened = Opened(page)
-        page.on("console", lambda message: opened.complaints.append(f"{message.type}: {message.text}"))
-        page.on("pageerror", lambda error: opened.complaints.append(str(error)))
-        page.on("dialog", refuse_dialogs(opened))
-        page.on("request", lambda request: opened.requests.append(request.url))
+        page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", refuse)
+        page.on("request", lambda request: requests.append(request.url.partition("#")[0]))
         page.goto(file.as_uri() + anchor)
         if options.get("java_script_enabled", True):
             page.wait_for_selector("html[data-state=ready]", state="attached")
             if unfold and page.locator("details.section:not([open])").count():
                 page.evaluate("allSections().forEach(section => (section.open = true))")
                 page.wait_for_function(_ALL_DRAWN)
-        return opened
+        return page
 
     yield open_report
     for context in contexts:
         context.close()
+    assert (complaints, requests) == ([], expected)

@@ -106,16 +106,14 @@ def heading(page: Page, title: str) -> Locator:
 
 
 def test_the_page_loads_alone_and_without_a_complaint(open_page: Open) -> None:
-    opened = open_page(whole_report())
-    assert opened.complaints == []
-    assert len(opened.requests) == 1
-    assert opened.page.title() == "night: tfperf report"
-    assert opened.page.locator(".verdict").inner_text().split("\n")[0].casefold() == "problem"
-    assert opened.page.get_by_text("64.4% of the step time").is_visible()
+    page = open_page(whole_report())
+    assert page.title() == "night: tfperf report"
+    assert page.locator(".verdict").inner_text().split("\n")[0].casefold() == "problem"
+    assert page.get_by_text("64.4% of the step time").is_visible()
 
 
 def test_every_chart_is_drawn_and_has_its_words(open_page: Open) -> None:
-    page = open_page(whole_report()).page
+    page = open_page(whole_report())
     # On a busy machine the frame in which charts are painted may be still to come.
     page.evaluate("drawn.forEach(({ chart }) => chart.getZr().flush())")
     drawn = page.evaluate(
@@ -137,7 +135,7 @@ def test_every_chart_is_drawn_and_has_its_words(open_page: Open) -> None:
 
 
 def test_hovering_over_a_step_shows_its_parts_and_its_flag(open_page: Open) -> None:
-    page = open_page(whole_report()).page
+    page = open_page(whole_report())
     chart = page.locator("#chart-0")
     box = known(chart.bounding_box())
     before = page.evaluate("document.querySelector('#chart-0 canvas').toDataURL()")
@@ -148,7 +146,7 @@ def test_hovering_over_a_step_shows_its_parts_and_its_flag(open_page: Open) -> N
 
 
 def test_one_odd_step_does_not_press_the_others_flat(open_page: Open) -> None:
-    page = open_page(whole_report()).page
+    page = open_page(whole_report())
     assert page.evaluate("drawn[0].chart.getOption().yAxis[0].max") == pytest.approx(12.0)
     assert page.get_by_text("Cut off at 12 ms: 64.0 ms (step 19).").is_visible()
 
@@ -156,7 +154,7 @@ def test_one_odd_step_does_not_press_the_others_flat(open_page: Open) -> None:
 def test_many_steps_can_be_zoomed(open_page: Open) -> None:
     count = 400
     chart = StepChart("Steps", tuple(map(str, range(count))), {"Input": [1.0] * count}, ("",) * count)
-    page = open_page(Report({}, {}, (Section("s", "S", charts=(chart,)),))).page
+    page = open_page(Report({}, {}, (Section("s", "S", charts=(chart,)),)))
     assert [zoom["type"] for zoom in page.evaluate("drawn[0].chart.getOption().dataZoom")] == ["slider", "inside"]
 
 
@@ -164,7 +162,7 @@ def test_many_steps_can_be_zoomed(open_page: Open) -> None:
 
 
 def test_a_column_sorts_up_and_down_and_back_with_unknown_values_last(open_page: Open) -> None:
-    page = open_page(whole_report(12)).page
+    page = open_page(whole_report(12))
     assert names(page) == [f"op{at}" for at in range(12)]
     head = page.locator("#table-0 th").nth(2)
     heading(page, "Self (ms)").click()
@@ -180,7 +178,7 @@ def test_a_column_sorts_up_and_down_and_back_with_unknown_values_last(open_page:
 
 
 def test_search_finds_names_and_says_how_many(open_page: Open) -> None:
-    page = open_page(whole_report()).page
+    page = open_page(whole_report())
     page.get_by_label("Search in Ops").fill("OP5")
     assert names(page) == ["op5", *(f"op{at}" for at in range(50, 60))]
     assert page.locator("#table-0 [role=status]").inner_text() == "Rows 1–11 of 11 matching rows (60 in all)"
@@ -190,7 +188,7 @@ def test_search_finds_names_and_says_how_many(open_page: Open) -> None:
 
 
 def test_long_tables_have_pages(open_page: Open) -> None:
-    page = open_page(whole_report()).page
+    page = open_page(whole_report())
     assert len(names(page)) == 25
     following, before = (page.get_by_label(f"{text} rows of Ops") for text in ("Next", "Previous"))
     assert before.is_disabled()
@@ -202,7 +200,7 @@ def test_long_tables_have_pages(open_page: Open) -> None:
 
 
 def test_hidden_columns_can_be_shown(open_page: Open) -> None:
-    page = open_page(whole_report()).page
+    page = open_page(whole_report())
     assert not heading(page, "Size").count()
     page.locator("#table-0").get_by_label("All columns").check()
     assert heading(page, "Size").is_visible()
@@ -210,7 +208,7 @@ def test_hidden_columns_can_be_shown(open_page: Open) -> None:
 
 
 def test_a_tree_folds_and_a_sorted_one_is_a_list(open_page: Open) -> None:
-    page = open_page(whole_report()).page
+    page = open_page(whole_report())
     assert names(page, 1, 0) == ["▾\nRoot", "▾\nBatch", "Map", "Zip", "Range"]
     page.get_by_label("Rows below Batch").click()
     assert names(page, 1, 0) == ["▾\nRoot", "▸\nBatch", "Range"]
@@ -220,7 +218,7 @@ def test_a_tree_folds_and_a_sorted_one_is_a_list(open_page: Open) -> None:
 
 
 def test_values_read_as_in_the_other_formats(open_page: Open) -> None:
-    page = open_page(whole_report()).page
+    page = open_page(whole_report())
     numbers = [0.0, 0.5, 2.5, 0.125, 0.375, 1.005, 0.075, 8.345, 10.25, 99.95, 99.96, 0.0004, 0.04, 999.5, 1234567.0]
     numbers += [-0.0, -0.02, -0.0001, -0.5, -99.97, -1234567.0]
     numbers += [-1.5, 2.0**40, 1023.99, 12.25, 0.0625, 1e15, 123.45, 1e-7, *(1.1**power for power in range(-99, 300))]
@@ -235,7 +233,7 @@ def test_values_read_as_in_the_other_formats(open_page: Open) -> None:
 
 
 def test_all_can_be_done_with_the_keyboard(open_page: Open) -> None:
-    page = open_page(whole_report()).page
+    page = open_page(whole_report())
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the report"
     page.keyboard.press("Enter")
@@ -252,7 +250,7 @@ def test_all_can_be_done_with_the_keyboard(open_page: Open) -> None:
 
 
 def test_without_scripts_verdict_facts_findings_and_first_rows_are_there(open_page: Open) -> None:
-    page = open_page(whole_report(), java_script_enabled=False).page
+    page = open_page(whole_report(), java_script_enabled=False)
     for summary in page.locator("details.section:not([open]) > summary").all()[::-1]:
         summary.click()
     for text in ("64.4% of the step time", "15.9 ms", "Something else.", "A note.", "The first 10 of 60 rows"):
@@ -271,7 +269,7 @@ def unfolded(page: Page) -> list[str]:
 
 
 def test_the_first_sections_are_unfolded_and_charts_of_others_wait(open_page: Open) -> None:
-    page = open_page(whole_report(), unfold=False).page
+    page = open_page(whole_report(), unfold=False)
     assert unfolded(page) == ["section-overview", "section-ops"]
     assert page.locator("#section-tfdata").is_hidden()
     before = page.evaluate("drawn.length")
@@ -284,11 +282,11 @@ def test_the_first_sections_are_unfolded_and_charts_of_others_wait(open_page: Op
 
 
 def test_a_copied_link_unfolds_what_was_unfolded(open_page: Open) -> None:
-    page = open_page(whole_report(), unfold=False).page
+    page = open_page(whole_report(), unfold=False)
     for title in ("tf.data", "Gaps"):
         page.locator("summary", has_text=title).click()
     page.wait_for_function("() => location.hash === '#section-gaps,section-tfdata'")
-    copied = open_page(whole_report(), unfold=False, anchor="#section-gaps,section-tfdata").page
+    copied = open_page(whole_report(), unfold=False, anchor="#section-gaps,section-tfdata")
     assert unfolded(copied) == ["section-overview", "section-ops", "section-tfdata", "section-gaps"]
     assert copied.evaluate("scrollY") > 0
     page.locator("summary", has_text="Gaps").click()
@@ -300,7 +298,7 @@ def test_a_link_unfolds_its_section_and_leaves_its_heading_in_sight(open_page: O
     report = whole_report()
     first = Section("diagnosis", "Diagnosis", findings=(hint,))
     for size in ({"width": 1400, "height": 700}, {"width": 420, "height": 700}):
-        page = open_page(Report({}, {}, (first, *report.sections)), unfold=False, viewport=size).page
+        page = open_page(Report({}, {}, (first, *report.sections)), unfold=False, viewport=size)
         page.locator("main").get_by_role("link", name="tf.data").click()
         page.wait_for_function("() => document.querySelector('#section-tfdata').closest('details').open")
         page.wait_for_function("() => scrollY > 100")
@@ -309,13 +307,13 @@ def test_a_link_unfolds_its_section_and_leaves_its_heading_in_sight(open_page: O
 
 
 def test_without_scripts_a_link_unfolds_its_section(open_page: Open) -> None:
-    page = open_page(whole_report(), java_script_enabled=False).page
+    page = open_page(whole_report(), java_script_enabled=False)
     page.locator("nav").get_by_role("link", name="tf.data").click()
     page.get_by_text("a 60.0%, b 40.0%").wait_for()
 
 
 def test_paper_has_every_section(open_page: Open) -> None:
-    page = open_page(whole_report(), unfold=False).page
+    page = open_page(whole_report(), unfold=False)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert len(unfolded(page)) == 4
     assert page.evaluate("drawn.length") == 5
@@ -327,7 +325,7 @@ def test_paper_has_every_section(open_page: Open) -> None:
 
 
 def test_names_of_bars_keep_what_tells_them_apart(open_page: Open) -> None:
-    page = open_page(whole_report()).page
+    page = open_page(whole_report())
     names = [f"model/transformer/encoder/layer_{layer}/attention/query/MatMul" for layer in (1, 11, 2)]
     short = page.evaluate("names => shortApart(names, 30)", names)
     assert len(set(short)) == 3
@@ -340,7 +338,7 @@ def test_names_of_bars_keep_what_tells_them_apart(open_page: Open) -> None:
     ("most", "end", "step"), [(11.6, 12, 2), (256e6, 300e6, 50e6), (0.7, 0.7, 0.1), (5119, 6000, 1000)]
 )
 def test_axes_start_at_zero_and_have_round_marks(open_page: Open, most: float, end: float, step: float) -> None:
-    axis = open_page(whole_report()).page.evaluate("most => roundAxis(most)", most)
+    axis = open_page(whole_report()).evaluate("most => roundAxis(most)", most)
     assert axis["min"] == 0
     assert (axis["max"], axis["interval"]) == pytest.approx((end, step))
 
@@ -350,7 +348,7 @@ def test_axes_start_at_zero_and_have_round_marks(open_page: Open, most: float, e
 )
 def test_times_begin_at_a_round_mark(open_page: Open, times: tuple[float, float], start: float, step: float) -> None:
     line = Sparkline(title="Memory", times=times, values=(1e6, 2e6), low=1e6, high=2e6, unit="bytes")
-    page = open_page(Report({}, {}, (Section("s", "S", charts=(line,)),))).page
+    page = open_page(Report({}, {}, (Section("s", "S", charts=(line,)),)))
     time, size = page.evaluate("['xAxis', 'yAxis'].map(axis => drawn[0].chart.getOption()[axis][0])")
     assert (time["min"], time["interval"]) == (start, step)
     assert (size["min"], size["max"]) == (0, 2e6)
@@ -359,9 +357,7 @@ def test_times_begin_at_a_round_mark(open_page: Open, times: tuple[float, float]
 def test_long_names_break_where_words_end_and_show_the_whole(open_page: Open) -> None:
     columns = (Column("short", "Kernel", str, whole_key="name"), Column("name", "Name", str, level="data"))
     data = {"short": ["volta_scudnn_winograd_128x128_ldg1_ldg4_relu"], "name": ["void volta(float)"]}
-    cell = open_page(Report({}, {}, (Section("s", "S", tables=(Table("t", "T", columns, data, 1),)),))).page.locator(
-        "td"
-    )
+    cell = open_page(Report({}, {}, (Section("s", "S", tables=(Table("t", "T", columns, data, 1),)),))).locator("td")
     assert cell.get_attribute("title") == "void volta(float)"
     assert cell.inner_html().startswith("volta_<wbr>scudnn_<wbr>")
     assert cell.text_content() == data["short"][0]
@@ -369,7 +365,7 @@ def test_long_names_break_where_words_end_and_show_the_whole(open_page: Open) ->
 
 def test_bars_of_another_kind_of_step_are_striped(open_page: Open) -> None:
     chart = StepChart("Steps", ("0", "1"), {"Input": [1.0, 2.0]}, ("", ""), ("train", "eval"))
-    page = open_page(Report({}, {}, (Section("s", "S", charts=(chart,)),))).page
+    page = open_page(Report({}, {}, (Section("s", "S", charts=(chart,)),)))
     items = "drawn[0].chart.getOption().series[0].data"
     assert page.evaluate(f"[typeof {items}[0], {items}[1].itemStyle.color.repeat]") == ["number", "repeat"]
     assert page.evaluate("stepTooltip(drawn[0].data, [1, 2])([{dataIndex: 1}])").startswith("Step 1 eval: 2.00 ms")
@@ -379,8 +375,7 @@ def test_bars_of_another_kind_of_step_are_striped(open_page: Open) -> None:
 
 
 def test_it_prints_light_and_without_controls(open_page: Open, tmp_path: Path) -> None:
-    opened = open_page(whole_report(), color_scheme="dark")
-    page = opened.page
+    page = open_page(whole_report(), color_scheme="dark")
     assert luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) < 0.1
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
@@ -393,7 +388,6 @@ def test_it_prints_light_and_without_controls(open_page: Open, tmp_path: Path) -
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("drawn[0].chart.getWidth()") > 700
     assert page.pdf(format="A4")[:5] == b"%PDF-"
-    assert opened.complaints == []
 
 
 # --- themes ---
@@ -432,7 +426,7 @@ def test_black_on_white_is_the_highest_contrast() -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_in_both_themes(open_page: Open, scheme: str) -> None:
-    page = open_page(whole_report(), color_scheme=scheme).page
+    page = open_page(whole_report(), color_scheme=scheme)
     texts = page.evaluate(CONTRAST)
     assert len(texts) > 100
     assert [(text, contrast(ink, ground)) for text, ink, ground in texts if contrast(ink, ground) < 4.5] == []
@@ -443,7 +437,7 @@ def test_text_stands_out_in_both_themes(open_page: Open, scheme: str) -> None:
 
 
 def test_the_button_changes_the_theme_and_the_charts(open_page: Open) -> None:
-    page = open_page(whole_report(), color_scheme="light").page
+    page = open_page(whole_report(), color_scheme="light")
     before = page.evaluate("[colour('ground'), drawn[0].chart.getOption().textStyle.color]")
     page.get_by_role("button", name="Dark theme").click()
     after = page.evaluate("[colour('ground'), drawn[0].chart.getOption().textStyle.color]")
@@ -455,12 +449,12 @@ def test_the_button_changes_the_theme_and_the_charts(open_page: Open) -> None:
 
 @pytest.mark.parametrize("width", [400, 1280])
 def test_nothing_is_wider_than_the_window(open_page: Open, width: int) -> None:
-    page = open_page(whole_report(), viewport={"width": width, "height": 800}).page
+    page = open_page(whole_report(), viewport={"width": width, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_landmarks_and_headings_are_in_order(open_page: Open) -> None:
-    page = open_page(whole_report()).page
+    page = open_page(whole_report())
     for role in ("banner", "navigation", "main"):
         assert page.get_by_role(role).count() == 1
     levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(heading => Number(heading.tagName[1]))")
@@ -476,10 +470,7 @@ def test_landmarks_and_headings_are_in_order(open_page: Open) -> None:
 
 @pytest.mark.parametrize("sample", ["custom_loop", "input_bound", "retracing"])
 def test_a_real_report(open_page: Open, samples: Path, sample: str) -> None:
-    opened = open_page(tfperf.load(samples / sample).report())
-    assert opened.complaints == []
-    assert len(opened.requests) == 1
-    page = opened.page
+    page = open_page(tfperf.load(samples / sample).report())
     assert page.locator("canvas").count() >= 4
     assert page.locator("tbody tr").count() > 50
     assert page.evaluate("document.documentElement.scrollWidth") <= 1280
@@ -490,8 +481,7 @@ def test_a_real_report(open_page: Open, samples: Path, sample: str) -> None:
 
 @pytest.mark.parametrize("hostile", [HOSTILE[:10], HOSTILE[-1:]], ids=["markup", "long"])
 def test_hostile_names_are_text(open_page: Open, hostile: list[str]) -> None:
-    opened = open_page(Report(dict(zip(hostile, hostile, strict=True)), {}, tuple(map(section_of, hostile))))
-    page = opened.page
+    page = open_page(Report(dict(zip(hostile, hostile, strict=True)), {}, tuple(map(section_of, hostile))))
     page.evaluate("drawn.forEach(({chart}) => chart.dispatchAction({type: 'showTip', seriesIndex: 0, dataIndex: 0}))")
     for number, name in enumerate(hostile):
         assert names(page, number, 0)[0].removeprefix("▾\n")[:3] in (name[:3], "\\x1", "\\u2", "\\ud")
@@ -500,8 +490,6 @@ def test_hostile_names_are_text(open_page: Open, hostile: list[str]) -> None:
         # A search leaves no tree, so there may be nothing to fold.
         for button in place.get_by_role("button", name="Rows below").all()[:1]:
             button.click()
-    assert opened.complaints == []
-    assert len(opened.requests) == 1
     assert page.locator("img, iframe, object, [onerror], [onfocus]").count() == 0
     assert page.locator("script").count() == 3
 
@@ -509,8 +497,7 @@ def test_hostile_names_are_text(open_page: Open, hostile: list[str]) -> None:
 def test_100_000_rows_do_not_freeze_the_page(open_page: Open) -> None:
     count = 100_000
     table = replace(ops(count), columns=OPS[1:4])
-    opened = open_page(Report({}, {}, tuple(Section(name, name, tables=(table,)) for name in ("steps", "ops"))))
-    page = opened.page
+    page = open_page(Report({}, {}, tuple(Section(name, name, tables=(table,)) for name in ("steps", "ops"))))
     for number in (0, 1):
         place = page.locator(f"#table-{number}")
         place.get_by_role("button", name="Self (ms)").click()
@@ -521,4 +508,3 @@ def test_100_000_rows_do_not_freeze_the_page(open_page: Open) -> None:
         place.get_by_role("searchbox").fill("")
     # Of 200,000 rows, those of two pages are in the document; whatever takes seconds for each click runs out of time.
     assert page.locator("*").count() < 2_000
-    assert opened.complaints == []

@@ -63,12 +63,6 @@ def test_a_whole_report_and_the_section_alone_show_the_same(tmp_path: Path) -> N
     assert [column.key for column in eager.columns] == ["op_type", "calls", "total_ms", "mean_ms"]
 
 
-def test_programs_get_every_column(tmp_path: Path) -> None:
-    (table,) = section_of(tmp_path, call("traced", 0)).tables
-    assert [column.key for column in table.columns] == list(table.data)
-    assert {"eager_calls", "concrete_calls", "tracing_count", "compiler"} <= set(table.data)
-
-
 def test_without_calls_there_are_no_tables(tmp_path: Path) -> None:
     results = results_of(trace_of(tmp_path, host(event("A:A", 0, 1))), sections=["functions"])
     assert (TF_FUNCTIONS.data(results), EAGER_OPS.data(results)) == (None, None)

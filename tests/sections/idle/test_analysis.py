@@ -93,15 +93,12 @@ def test_flagged_steps_count_in_no_share_but_are_listed(tmp_path: Path) -> None:
     assert idle.idle_percent == pytest.approx(10)
 
 
-def test_the_result_of_a_host_without_device_is_empty(tmp_path: Path) -> None:
+def test_a_device_that_recorded_nothing_or_only_moments_is_not_attributed(tmp_path: Path) -> None:
     idle = analyzed(tmp_path, cpu(event(CALL, 0, 50)), plane("/device:GPU:0"))
     assert (idle.devices, idle.idle_percent, idle.table.empty) == ((), None, True)
-
-
-def test_a_device_that_recorded_only_moments_is_not_attributed(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, cpu(event(CALL, 0, 50)), gpu(event("marker", 10, 0)), instants=True)
     assert trace.devices
-    idle: Idle = host_of(trace, "idle")["idle"]
+    idle = host_of(trace, "idle")["idle"]
     assert (idle.devices, idle.gaps, idle.idle_percent) == ((), (), None)
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Plane, event, gpu, host, host_of, line, marks, plane, results_of, trace_of
+from builders import Event, Plane, event, gpu, host, host_of, marks, plane, results_of, trace_of
 from msgspec.structs import replace
 
 from tfperf.analysis.load import assemble
 from tfperf.report.model import Finding, Report, Section, Table
-from tfperf.report.render import render
 from tfperf.report.shown import Detail, shown
 from tfperf.sections.idle import IDLE_CAUSES, IDLE_GAPS, TABLES, idle_findings
 from tfperf.sections.idle.analysis import MOST_GAPS
@@ -174,17 +173,6 @@ def test_unknown_time_says_that_no_call_is_recorded(tmp_path: Path) -> None:
     full = section(tmp_path, gpu(event("a", 0, 10), event("b", 60, 40)))
     assert full.findings[0].code == "idle_unknown"
     assert "The profile has no calls of the program, so time in Python counts as unknown." in full.notes
-
-
-@pytest.mark.parametrize("name", ["x" * 5000, "\x1b[31mred\n\t|<b>", "\x00\u202e"])
-def test_hostile_names_fit_the_terminal(tmp_path: Path, name: str) -> None:
-    """A name of 5000 letters, and one with control characters, on the host, a thread and the device."""
-    threads = plane("/host:CPU", line(name, *marks(1), call(0, 5), event(name, 5, 45)))
-    device = plane(f"/device:GPU:{name}", line(name, event(name, 50, 50)))
-    full = shown(report(trace_of(tmp_path, threads, device)), FULL)
-    text = render(full, "table")
-    assert all(len(row) <= 80 for row in text.splitlines())
-    assert "\x1b" not in text + render(full, "markdown")
 
 
 def found(tmp_path: Path, *planes: Plane) -> tuple[Finding, ...]:

@@ -177,15 +177,6 @@ def test_a_device_without_tensor_cores_has_no_share_on_them(tmp_path: Path) -> N
     assert fact(volta, "tensor_core_percent") == (0.0, "of kernel time, by kernel name; unknown for 25.0%")
 
 
-def test_names_from_the_profile_do_no_harm(tmp_path: Path) -> None:
-    names = ["\x1b[2J\0\r\n", "", "<" * 5000, "|`*", "void " + "x" * 60_000]
-    events = [event(name, 10 * at, 5, tf_op=ref(name), kernel_details=ref(name)) for at, name in enumerate(names)]
-    whole = report(tmp_path, gpu(*events))
-    for text in (*(render(shown(whole, FULL), form) for form in ("table", "markdown")), render(whole, "json")):
-        assert "\x1b" not in text
-        assert "\0" not in text
-
-
 # --- advice ---
 
 

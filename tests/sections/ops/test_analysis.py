@@ -72,15 +72,11 @@ def test_memory_events_are_no_runs_of_the_op_that_allocates(tmp_path: Path) -> N
     assert rows(ops_of(tmp_path, thread).host) == [("d/A", "A", 1, 10, 10)]
 
 
-def test_without_a_device_there_is_one_side(tmp_path: Path) -> None:
-    ops = ops_of(tmp_path, host(event("A:A", 0, 10)))
-    assert (len(ops.device), ops.device.places) == (0, 0)
-    assert ops.sides == (ops.host,)
-
-
-def test_a_device_without_host_ops_is_the_only_side(tmp_path: Path) -> None:
-    ops = ops_of(tmp_path, gpu(event("a", 10, 20, tf_op="m/A:A")))
-    assert ops.sides == (ops.device,)
+def test_without_ops_of_a_device_or_of_the_host_there_is_one_side(tmp_path: Path) -> None:
+    of_host = ops_of(tmp_path, host(event("A:A", 0, 10)))
+    assert (len(of_host.device), of_host.device.places, of_host.sides) == (0, 0, (of_host.host,))
+    of_device = ops_of(tmp_path, gpu(event("a", 10, 20, tf_op="m/A:A")))
+    assert of_device.sides == (of_device.device,)
 
 
 def test_hosts_are_added_up(tmp_path: Path) -> None:

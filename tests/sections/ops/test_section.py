@@ -8,10 +8,7 @@ from builders import Plane, event, gpu, host, results_of, rows_of, trace_of
 from tfperf.analysis.load import assemble
 from tfperf.analysis.registry import By, Results, View
 from tfperf.base.patterns import Pattern
-from tfperf.report.model import BarChart, FlameChart, Report, Section
-from tfperf.report.render import RenderOptions
-from tfperf.report.render.data_files import csv_files
-from tfperf.report.render.terminal import render_terminal
+from tfperf.report.model import BarChart, FlameChart, Section
 from tfperf.report.shown import Detail, shown
 from tfperf.sections.ops import DEVICE_OP_PATTERNS, DEVICE_OPS, HOST_OP_PATTERNS, HOST_OPS, OP_LAYERS, OPS, TABLES
 from tfperf.sections.ops.section import build
@@ -311,17 +308,3 @@ def test_patterns_are_there_only_if_ops_repeat(tmp_path: Path) -> None:
         assert spec.data(example(tmp_path)) is None
         found = rows_of(spec.data(results), "op_name", "ops")
         assert found == [("m/layer_*/MatMul", 2 if spec is HOST_OP_PATTERNS else 3)]
-
-
-# --- shown ---
-
-
-def test_it_fits_80_columns_and_goes_to_csv(tmp_path: Path) -> None:
-    long = "model/" + "a_rather_long_scope/" * 20 + "Op"
-    kernel = event("k\x1b" * 50, 0, 30, tf_op=f"{long}:Op", hlo_op="fusion." + "1" * 300)
-    results = results_on(tmp_path, gpu(kernel), host(event("x", 0, 50)))
-    by_layer, by_scope = results.seen(View("layer")), results.seen(View("scope"))
-    for section in (alone(by_layer), alone(by_scope), in_whole_report(results), alone(results)):
-        text = render_terminal(Report({}, {}, (section,)), RenderOptions(80, interactive=True))
-        assert max(map(len, text.splitlines())) <= 80
-    assert f",{long}," in csv_files(Report({}, {}, (build(results),)))["device_ops.csv"]
