@@ -26,21 +26,9 @@ from tfperf.live.sampling import capture_report
 from tfperf.report.render import FORMATS, render
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("2s", 2.0),
-        ("500ms", 0.5),
-        ("1.5m", 90.0),
-        ("2 min", 120.0),
-        (".5s", 0.5),
-        ("1h", 3600.0),
-        ("100us", 1e-4),
-        ("3S", 3.0),
-    ],
-)
-def test_durations(text: str, seconds: float) -> None:
-    assert DURATION.convert(text, None, None) == pytest.approx(seconds)
+def test_durations() -> None:
+    seconds = {"2s": 2, "500ms": 0.5, "1.5m": 90, "2 min": 120, ".5s": 0.5, "1h": 3600, "100us": 1e-4, "3S": 3}
+    assert {text: DURATION.convert(text, None, None) for text in seconds} == pytest.approx(seconds)
 
 
 @pytest.mark.parametrize("text", ["2", "", "s", "-1s", "0s", "2 fortnights", "1e3s", "nan s", "²s", "1s 2s"])

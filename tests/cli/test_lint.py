@@ -41,11 +41,9 @@ def test_open_dimensions_are_listed(model: Path, run_tfperf: Run) -> None:
     assert [row["ops"] for row in tables["lint_not_evaluable"]["rows"]] == ["c", "x, k"]
 
 
-@pytest.mark.parametrize(("limit", "code"), [("high", 3), ("info", 3)])
-def test_findings_as_important_as_the_limit_are_exit_code_3(
-    model: Path, run_tfperf: Run, limit: str, code: int
-) -> None:
-    assert run_tfperf("lint", model, "--batch", "30", "--fail-on", limit).exit_code == code
+def test_findings_as_important_as_the_limit_are_exit_code_3(model: Path, run_tfperf: Run) -> None:
+    for limit in ("high", "info"):
+        assert run_tfperf("lint", model, "--batch", "30", "--fail-on", limit).exit_code == 3
     assert run_tfperf("lint", model, "--rule", "TPU-RN-1", "--fail-on", "high").exit_code == 0
 
 
@@ -96,10 +94,6 @@ def test_tables_in_files(model: Path, tmp_path: Path, run_tfperf: Run) -> None:
     assert run_tfperf("lint", model, "--batch", "30", "-o", path).exit_code == 0
     assert "TPU-CV-1" in path.read_text()
     assert any("32x56x56x128" in cell for row in csv.reader(path.read_text().splitlines()) for cell in row)
-    for suffix in ("md", "html"):
-        page = tmp_path / f"lint.{suffix}"
-        assert run_tfperf("lint", model, "--batch", "30", "-o", page).exit_code == 0
-        assert "TPU-CV-1" in page.read_text()
 
 
 def test_ops_that_are_not_in_a_list(model: Path, tmp_path: Path, run_tfperf: Run) -> None:

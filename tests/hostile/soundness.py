@@ -172,20 +172,11 @@ def _places(number: int, plane: Any) -> Iterator[tuple[Any, list[At]]]:
     names = {entry.key: entry.value.name for entry in plane.event_metadata}
     is_of_host = plane.name.startswith(b"/host:CPU")
     for place, line in enumerate(plane.lines):
-        starts_ps = [line.timestamp_ns * 1000 + event.offset_ps for event in line.events]
-        yield (
-            line,
-            [
-                At(
-                    (number, place),
-                    is_of_host,
-                    names.get(event.metadata_id, b""),
-                    start_ps,
-                    start_ps + event.duration_ps,
-                )
-                for event, start_ps in zip(line.events, starts_ps, strict=True)
-            ],
-        )
+        found = []
+        for event in line.events:
+            start_ps, name = line.timestamp_ns * 1000 + event.offset_ps, names.get(event.metadata_id, b"")
+            found.append(At((number, place), is_of_host, name, start_ps, start_ps + event.duration_ps))
+        yield line, found
 
 
 def _events(data: bytes) -> list[At]:
@@ -395,13 +386,10 @@ def main(*wanted: str) -> int:
             for silent in silent_passes(name, job, others, Path(folder), tried):
                 found.append(silent)
                 print(*filter(None, silent), sep=" | ", flush=True)
-    told, untold = (
-        Counter(each.kind for each in found if bool(each.untold) == is_untold) for is_untold in (False, True)
-    )
+    figures = Counter((each.kind, bool(each.untold)) for each in found)
     for kind, count in tried.items():
-        print(
-            f"{kind}: {count:,} mutants, {told[kind]:,} silent better figures, {untold[kind]:,} that nothing can tell"
-        )
+        told, untold = (f"{figures[kind, is_untold]:,}" for is_untold in (False, True))
+        print(f"{kind}: {count:,} mutants, {told} silent better figures, {untold} that nothing can tell")
     mutants = {(silent.job, silent.mutant) for silent in found if not silent.untold}
     print(f"{len(mutants):,} of {tried.total():,} mutants pass a limit that the whole profile breaches")
     return int(bool(mutants))

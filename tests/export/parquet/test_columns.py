@@ -100,20 +100,16 @@ def test_several_hosts_are_read_when_they_are_asked_for(tmp_path: Path) -> None:
     assert read.count == 1
 
 
-def test_a_large_host_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tfperf.export.parquet._LARGEST_BYTES", len(STEPS) - 1)
-    logdir, read = logdir_of(tmp_path, a=STEPS), Reader()
-    with reading_ahead(read, STATS) as (ahead, begin):
-        load(logdir, sections=["steps"], beside=begin)
-        ahead.of(host_file(logdir))
-    assert read.count == 1
-
-
-def test_another_file_than_was_read_is_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", ["large", "other"])
+def test_a_large_host_and_another_file_are_read_again(
+    asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     logdir, other, read = logdir_of(tmp_path, a=STEPS), logdir_of(tmp_path / "other", a=STEPS), Reader()
+    if asked == "large":
+        monkeypatch.setattr("tfperf.export.parquet._LARGEST_BYTES", len(STEPS) - 1)
     with reading_ahead(read, STATS) as (ahead, begin):
         load(logdir, sections=["steps"], beside=begin)
-        ahead.of(host_file(other))
+        ahead.of(host_file(logdir if asked == "large" else other))
     assert read.count == 1
 
 

@@ -44,10 +44,6 @@ def test_large_fractions_are_whole_for_people() -> None:
     assert lines_of(answer(event=[12345678]))[2] == "12345678"
 
 
-def test_an_answer_without_rows_says_so() -> None:
-    assert lines_of(answer(name=[])) == ["no rows"]
-
-
 def test_a_row_too_wide_becomes_a_block_with_every_value() -> None:
     wide = {f"column_number_{number}": [number, 1.5] for number in range(8)}
     lines = lines_of(Answer((*wide,), tuple(value[:1] for value in wide.values()), is_cut=True))

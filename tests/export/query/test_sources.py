@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import event, host, iterator_call, line, logdir_of, plane, space
+from builders import event, iterator_call, line, logdir_of, plane, space
 from jax_builders import three_steps
 from places import SAMPLES
 from sections.hosts.jobs import job
@@ -111,11 +111,6 @@ def test_only_sections_of_the_tables_that_are_named_are_analyzed(logdir: Path) -
     assert set(watched.tables({"events", "lines"})) == {"events", "lines"}
     assert set(watched.tables({"tf_functions", "functions", "kernels"})) == {"kernels"}
     assert asked == [{"steps"}, {find_table("functions")[0], "kernels"}]
-
-
-def test_a_table_that_the_profile_lacks_is_absent(tmp_path: Path) -> None:
-    source = source_of(logdir_of(tmp_path, a=space(host(event("op", 0, 1)))))
-    assert source.tables({"steps", "host_steps", "kernels"}) == {}
 
 
 def test_steps_of_each_host_have_its_name_and_its_clock(logdir: Path) -> None:

@@ -92,14 +92,12 @@ def test_no_browser_over_ssh_or_without_a_display(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-@pytest.mark.parametrize("origin", [None, "https://evil.example", "null", "http://ui.perfetto.dev"])
-def test_only_the_viewer_is_answered_and_a_refusal_ends_nothing(
-    server: FileServer, method: str, origin: str | None
-) -> None:
+def test_only_the_viewer_is_answered_and_a_refusal_ends_nothing(server: FileServer, method: str) -> None:
     thread = threading.Thread(target=server.serve, daemon=True)
     thread.start()
-    status, headers, data = ask(server, method, origin=origin)
-    assert (status, "Access-Control-Allow-Origin" in headers, b"packets" in data) == (403, False, False)
+    for origin in (None, "https://evil.example", "null", "http://ui.perfetto.dev"):
+        status, headers, data = ask(server, method, origin=origin)
+        assert (status, "Access-Control-Allow-Origin" in headers, b"packets" in data) == (403, False, False), origin
     assert ask(server, "GET")[2] == b"packets"
     thread.join(60)
     assert server.fetched
