@@ -106,7 +106,6 @@ IN_PROCESS = (
     Case("analyze logs --skip-first 2", "Error: --skip-first applies only to *: add --save-baseline FILE", 2),
     Case("analyze logs more", "Error: Got unexpected extra argument*more*", 2),
     # odd paths and files
-    Case("analyze nowhere", "Error: nowhere does not exist; *", 1),
     Case("analyze empty", "Error: no *.xplane.pb file below empty; *", 1),
     Case("analyze", f"{RUN}  sample"),
     Case("analyze /", "Error: *: / is a file system root, *", 2),
@@ -126,7 +125,6 @@ IN_PROCESS = (
     Case("analyze logs --save-baseline old.txt", "Error: old.txt exists; pass --force to replace it", 1),
     Case("analyze logs --open --format json", "Error: --open requires an HTML report: omit --format, *", 2),
     Case("analyze logs -o new.pdf", "Error: new.pdf: unknown suffix .pdf; use .txt, *", 2),
-    Case("analyze logs -o new.md", "wrote new.md: report (markdown)"),
     Case("analyze logs -q -o quiet.html", ""),
     Case("analyze logs -q --color always -o quiet.txt", ""),
     # check
@@ -150,10 +148,8 @@ IN_PROCESS = (
     Case("diff logs fixed", "Runs *logs, fixed"),
     Case("diff both", "Runs *2026_11_21_12_00_00, 2026_11_22_12_00_00"),
     Case("diff logs", "Error: pass at least two runs: tfperf diff BEFORE AFTER", 2),
-    Case("diff logs nowhere", "Error: nowhere does not exist; *", 1),
     Case("diff logs fixed --stat avg", "Error: *'avg' is not one of 'mean', 'median', 'p95'.", 2),
     # export-csv
-    Case("export-csv logs -o tables", "wrote * files to tables*"),
     Case("export-csv -q logs -o tables2", ""),
     Case("export-csv logs", "Error: Missing option '-o' / '--output'.", 2),
     Case("export-csv nowhere -o tables3", "Error: nowhere does not exist; *", 1),
@@ -162,7 +158,6 @@ IN_PROCESS = (
     Case("export-parquet logs", "Error: Missing option '-o' / '--output'.", 2),
     Case("export-parquet logs -o old.txt", "Error: old.txt exists, but is not a tfperf dataset*", 1),
     # timeline
-    Case("timeline logs -o t.pftrace", "wrote t.pftrace (*"),
     Case("timeline logs -q -o t.json", ""),
     Case("timeline logs -o t.txt", "Error: t.txt: end the file name in *", 2),
     Case("timeline logs", "Error: no output given: pass a file with -o, *", 2),
@@ -170,9 +165,7 @@ IN_PROCESS = (
     Case("timeline logs -o u.json --steps 1000..2000", "Error: steps 1000..2000 do not exist; the steps are 0..19", 1),
     Case("timeline logs -o u.json --min-duration 5", "Error: *'5' is not a duration: use 2s, 500ms or 1.5m", 2),
     # flamegraph
-    Case("flamegraph logs -o f.html", "wrote f.html: flame graph (html): host *"),
     Case("flamegraph logs -q -o f.svg", ""),
-    Case("flamegraph logs --format folded", "host;*"),
     Case("flamegraph logs", "Error: no output given: pass a file with -o, *", 2),
     Case("flamegraph logs -o f.pdf", "Error: f.pdf: end the file name in *", 2),
     Case("flamegraph logs -o old.txt --format svg", "Error: old.txt exists; pass --force to replace it", 1),
@@ -181,18 +174,13 @@ IN_PROCESS = (
     Case("flamegraph logs -o g.svg --diff nowhere", "Error: nowhere does not exist; *", 1),
     Case("flamegraph nowhere -o g.svg", "Error: nowhere does not exist; *", 1),
     # tfprof
-    Case("lint nowhere", "Error: *nowhere*", 1),
     Case("anonymize nowhere -o copy", "Error: *nowhere*", 1),
-    Case("tfprof op logs", "Nodes  *"),
-    Case("tfprof op logs --format csv", "name,*"),
-    Case("tfprof code logs", "Error: the profile has no Python frames, *", 2),
     Case("tfprof graph logs", "Error: a profile has no graph, *", 2),
     Case("tfprof scope", "Error: no graph given: pass one with --graph, or a profile with --profile", 2),
     Case("tfprof scope nowhere", "Error: *nowhere*", 1),
     Case("tfprof scopes logs", "Error: *", 2),
     Case("tfprof params nowhere.keras", "Error: *nowhere.keras*", 2),
     # query
-    Case("query --schema", "Tables"),
     Case("query logs 'select name from events' --top 1 --format csv", "name"),
     Case("query logs 'select nope from events'", 'Error: Binder Error: *"nope"*', 2),
     Case("query logs 'drop table events'", "Error: DROP is not allowed, *", 2),
@@ -224,16 +212,11 @@ IN_PROCESS = (
     Case("run --steps 1..2 --after 3s train.py", "Error: --steps cannot be used with --after: *", 2),
     # explain, completion
     Case("explain", "Kind                 Words  Examples"),
-    Case("explain input-bound", "input-bound (term)"),
     Case("explain all others", "all others (term)"),
-    Case("explain output_copy", "output_copy (cause)"),
     Case("explain keep_signature", "keep_signature (action)"),
-    Case("explain --max-step-time", "--max-step-time (option)"),
     Case("explain inptu_wait", "Error: unknown term 'inptu_wait': did you mean Input wait*", 2),
     Case("explain xyzzy", "Error: unknown term 'xyzzy': tfperf explain lists all kinds of terms", 2),
     Case("completion bash", "_tfperf_completion() {"),
-    Case("completion zsh", "#compdef tfperf"),
-    Case("completion fish", "function _tfperf_completion;"),
     Case("completion tcsh", "Error: *'tcsh' is not one of 'bash', 'zsh', 'fish'.", 2),
     Case("completion", "Error: Missing argument '{bash|zsh|fish}'.*", 2),
 )

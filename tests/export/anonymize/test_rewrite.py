@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,28 +31,15 @@ def rewritten(tmp_path: Path, data: bytes, host_name: str = "host1") -> bytes:
 
 
 def test_texts_are_replaced_and_numbers_stay(tmp_path: Path) -> None:
-    data = space(
-        plane(
-            "/host:cpu",
-            line("python", event("a", 1, 2, step_num=-3, ratio=0.5, text="b", kept=ref("c")), timestamp_ns=5),
-            stats={"of plane": "d", "count": 7},
-            name_stats={"a": {"of name": "e"}},
-        ),
-        hostname="machine",
-        errors=("bad",),
-    )
-    expected = space(
-        plane(
-            "/HOST:CPU",
-            line("PYTHON", event("A", 1, 2, STEP_NUM=-3, RATIO=0.5, TEXT="B", KEPT=ref("C")), timestamp_ns=5),
-            stats={"OF PLANE": "D", "COUNT": 7},
-            name_stats={"A": {"OF NAME": "E"}},
-        ),
-        hostname="host1",
-        errors=("BAD",),
-    )
+    def made(f: Callable[[str], str], hostname: str) -> bytes:
+        stats = {f("step_num"): -3, f("ratio"): 0.5, f("text"): f("b"), f("kept"): ref(f("c"))}
+        thread = line(f("python"), event(f("a"), 1, 2, **stats), timestamp_ns=5)
+        facts, of_names = {f("of plane"): f("d"), f("count"): 7}, {f("a"): {f("of name"): f("e")}}
+        made = plane(f("/host:cpu"), thread, stats=facts, name_stats=of_names)
+        return space(made, hostname=hostname, errors=(f("bad"),))
+
     parse = message_class("XSpace").FromString
-    assert parse(rewritten(tmp_path, data)) == parse(expected)
+    assert parse(rewritten(tmp_path, made(str.lower, "machine"))) == parse(made(str.upper, "host1"))
 
 
 def test_what_is_not_declared_and_bytes_that_are_no_program_are_left_out(tmp_path: Path) -> None:

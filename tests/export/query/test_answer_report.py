@@ -37,6 +37,7 @@ def test_an_answer_is_a_table() -> None:
         "a           1234   2",
         "b              -  10",
     ]
+    assert lines_of(answer(name=[])) == ["no rows"]
 
 
 def test_large_fractions_are_whole_for_people() -> None:

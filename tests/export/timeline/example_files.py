@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 from builders import Plane, space
 from export.timeline.perfetto_reader import Read, read_perfetto
 
@@ -35,10 +34,3 @@ def shown(folder: Path, *planes: Plane, selection: Selection | None = None) -> R
 
 def whole_trace(path: Path) -> HostTrace:
     return read_host(path, everything=True)
-
-
-def sorted_rows(events: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and ends of (start, duration), sorted by start, the longer first."""
-    rows = sorted(events, key=lambda row: (row[0], -row[1]))
-    start = np.array([start for start, _ in rows], np.int64)
-    return start, start + np.array([duration for _, duration in rows], np.int64)

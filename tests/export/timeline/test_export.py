@@ -13,7 +13,7 @@ from synthetic_tpu import ARRAY_BYTES, F_COPIES, JUMP, Offload, offload_tpu
 from tpu_twin import tpu_twin
 
 import tfperf
-from tfperf.export.timeline.export import write_timeline
+from tfperf.export.timeline.export import ExportResult, write_timeline
 
 STEPS = [event("train", 10 * i, 8, step_num=i) for i in range(3)]
 
@@ -60,10 +60,17 @@ def test_what_is_odd_is_said(tmp_path: Path) -> None:
     assert sentences[1:] == ["the profile contains no events", "profiler warning: buffer overflow"]
 
 
-def arrows(output: Path) -> dict[int, list[dict[str, Any]]]:
+def written(tmp_path: Path, data: bytes) -> tuple[ExportResult, list[dict[str, Any]], dict[int, str]]:
+    """Export a host; return the events of the file, and the names of its processes."""
+    result = write_timeline(logdir_of(tmp_path, a=data), tmp_path / "o.json")
+    events = json.loads((tmp_path / "o.json").read_text())["traceEvents"]
+    return result, events, {each["pid"]: each["args"]["name"] for each in events if each["name"] == "process_name"}
+
+
+def arrows(events: list[dict[str, Any]]) -> dict[int, list[dict[str, Any]]]:
     """Both ends of each arrow, the source first."""
     ends: dict[int, list[dict[str, Any]]] = {}
-    for each in json.loads(output.read_text())["traceEvents"]:
+    for each in events:
         if each["ph"] in ("s", "f"):
             ends.setdefault(each["id"], []).append(each)
     return {number: sorted(pair, key=lambda end: end["ph"], reverse=True) for number, pair in ends.items()}
@@ -80,15 +87,12 @@ def arrows(output: Path) -> dict[int, list[dict[str, Any]]]:
 )
 def test_an_arrow_leads_to_each_run_of_a_tpu(data: bytes, tmp_path: Path) -> None:
     """From the event that enqueues it, which comes before it."""
-    output = tmp_path / "o.json"
-    result = write_timeline(logdir_of(tmp_path, a=data), output)
-    events = json.loads(output.read_text())["traceEvents"]
-    groups = {each["pid"]: each["args"]["name"] for each in events if each["name"] == "process_name"}
+    result, events, groups = written(tmp_path, data)
     tracks = {(each["pid"], each["tid"]): each["args"]["name"] for each in events if each["name"] == "thread_name"}
     runs = [each for each in events if each["ph"] == "X" and tracks[each["pid"], each["tid"]] == "XLA Modules"]
     arriving = [
         (target["pid"], target["tid"], target["ts"])
-        for source, target in arrows(output).values()
+        for source, target in arrows(events).values()
         if groups[source["pid"]] == "/host:CPU" and source["ts"] <= target["ts"]
     ]
     assert len(runs) >= 3
@@ -103,18 +107,14 @@ def test_what_the_compiler_estimates_for_a_tpu_is_left_out(tmp_path: Path) -> No
 
 
 def test_memory_of_a_tpu_is_a_counter_of_each_chip(tmp_path: Path) -> None:
-    output = tmp_path / "o.json"
-    write_timeline(logdir_of(tmp_path, a=offload_tpu()), output)
-    counters = {each["name"] for each in json.loads(output.read_text())["traceEvents"] if each["ph"] == "C"}
+    _, events, _ = written(tmp_path, offload_tpu())
+    counters = {each["name"] for each in events if each["ph"] == "C"}
     assert counters == {"memory of TPU:0", "memory of TPU:1"}
 
 
 def test_copies_of_a_tpu_are_in_flight_from_start_to_done_on_every_chip(tmp_path: Path) -> None:
     """The line of the profiler that has them is on the first chip only, and on a clock that jumps."""
-    output = tmp_path / "o.json"
-    result = write_timeline(logdir_of(tmp_path, a=offload_tpu(Offload(jumps=(JUMP,)))), output)
-    events = json.loads(output.read_text())["traceEvents"]
-    groups = {each["pid"]: each["args"]["name"] for each in events if each["name"] == "process_name"}
+    result, events, groups = written(tmp_path, offload_tpu(Offload(jumps=(JUMP,))))
     copies = [each for each in events if each["ph"] == "X" and groups[each["pid"]] == "TPU copies"]
     tracks = [each["args"]["name"].partition(" ")[0] for each in events if each["name"] == "thread_name"]
     assert {name for name in tracks if name.startswith("TPU:")} == {"TPU:0", "TPU:1"}

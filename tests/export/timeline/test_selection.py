@@ -14,7 +14,7 @@ from sections.hosts.jobs import host_of_job
 
 from tfperf.base.errors import OutputError, TfperfError
 from tfperf.export.timeline.export import clock_shifts, export, shifted
-from tfperf.export.timeline.tracks import Selection, SelectionCheck, lanes
+from tfperf.export.timeline.tracks import Selection, SelectionCheck, assign_tracks, lanes
 from tfperf.trace.logdir import HostFile, find_runs
 from tfperf.trace.steps.find_steps import find_steps
 
@@ -24,15 +24,9 @@ STEPS = [event("train", 10 * i, 8, step_num=i) for i in range(6)]
 
 def test_steps_keep_what_overlaps_them(tmp_path: Path) -> None:
     """Steps 2 and 3 last from 20 to 40 us; an event that ends at 20 or starts at 40 does not overlap."""
+    times = {"before": (10, 20), "into": (15, 21), "at": (20, 20), "in": (30, 31), "over": (0, 60), "end": (40, 40)}
     others = line(
-        "t",
-        event("before", 10, 10),
-        event("into", 15, 6),
-        event("at", 20, 0),
-        event("in", 30, 1),
-        event("over", 0, 60),
-        event("end", 40, 0),
-        event("after", 40, 5),
+        "t", *(event(name, start, end - start) for name, (start, end) in times.items()), event("after", 40, 5)
     )
     read = shown(tmp_path, plane("/host:CPU", line("python", *STEPS), others), selection=Selection(steps=(2, 3)))
     assert sorted(shown_slice.name for shown_slice in read.on("t")) == ["at", "in", "into", "over"]
@@ -171,6 +165,25 @@ def test_each_interval_gets_the_first_free_lane(intervals: list[tuple[int, int]]
 def test_more_intervals_at_once_than_lanes_are_filled() -> None:
     intervals = [(0, 10)] * (250)
     assert given_lanes(intervals) == [*range(len(intervals))]
+
+
+def tracks_of(*events: tuple[int, int]) -> list[int]:
+    """The tracks of events (start, duration), in the order of their starts, the longer first."""
+    start, length = np.array(sorted(events, key=lambda row: (row[0], -row[1])), np.int64).T
+    return list(assign_tracks(start, start + length).tolist())
+
+
+@pytest.mark.parametrize(
+    ("events", "tracks"),
+    [
+        pytest.param([(0, 10), (0, 10), (2, 3), (5, 5), (10, 4)], [0, 0, 0, 0, 0], id="nested"),
+        pytest.param([(10 * i, 15) for i in range(6)], [0, 1, 2, 1, 2, 1], id="each crosses the one before"),
+        pytest.param([(0, 10), (4, 20), (6, 10), (11, 2)], [0, 1, 1, 0], id="inside of one that crosses"),
+        pytest.param([(i, 1000) for i in range(1000)], [*range(1000)], id="each crosses all others"),
+    ],
+)
+def test_events_that_cross_get_tracks_of_their_own(events: list[tuple[int, int]], tracks: list[int]) -> None:
+    assert tracks_of(*events) == tracks
 
 
 LATE = [20_000.0] * 4
