@@ -173,7 +173,7 @@ class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
 
     @property
     def steady_ps(self) -> int:
-        """Return the wall time of the training loop without first steps and one-time compilation, which happen once."""
+        """Return the wall time of the training loop without its first steps and one-time compilations."""
         return self.loop_ps - int(self.step_ps[self.counted("first")].sum()) - self.compiled_once_ps
 
     @property
