@@ -196,7 +196,7 @@ def _from_run_to_run(trace: HostTrace, steps: Steps, work: _Work) -> Steps:
 
 
 def _cut(steps: Steps) -> list[int]:
-    """Return which of the first and last step is shorter than all others of its kind and was probably cut off by the capture."""
+    """Return which of the first and last step is shorter than all others of its kind, so probably cut off."""
     kinds = np.array(steps.kinds, object)
     cut = []
     for end in {0, len(steps) - 1} if len(steps) else ():
