@@ -420,10 +420,6 @@ def contrast(first: str, second: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_black_on_white_is_the_highest_contrast() -> None:
-    assert contrast("rgb(0, 0, 0)", "rgb(255, 255, 255)") == pytest.approx(21.0)
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_stands_out_in_both_themes(open_page: Open, scheme: str) -> None:
     page = open_page(whole_report(), color_scheme=scheme)

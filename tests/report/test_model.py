@@ -17,16 +17,6 @@ COLUMNS = (
 )
 
 
-def test_people_see_their_columns_first() -> None:
-    assert list(frame(COLUMNS, {column.key: () for column in COLUMNS})) == [
-        "name",
-        "time_ms",
-        "is_slow",
-        "count",
-        "path",
-    ]
-
-
 def test_every_type_knows_what_is_unknown() -> None:
     known = {"path": "a", "name": "b", "count": 2, "time_ms": 1, "is_slow": True}
     data = {key: [value, "\udc80" if key == "path" else None] for key, value in known.items()}

@@ -100,10 +100,6 @@ def findings(*functions: FunctionStats, eager_percent: int = 0) -> tuple[Finding
     return findings_of(Functions(functions, eager(eager_percent)), "step")
 
 
-def test_a_function_that_was_traced_once_is_fine() -> None:
-    assert findings(function("train", traced=1, traced_ms=10)) == ()
-
-
 def test_tracing_from_20_percent_of_the_self_time_on_is_a_problem() -> None:
     (finding,) = findings(
         function("train", traced=1, traced_ms=25),

@@ -236,10 +236,6 @@ def test_unknown_time_is_no_problem_of_the_program(tmp_path: Path) -> None:
     assert "level 2" in finding.text
 
 
-def test_without_device_there_is_nothing_to_say(tmp_path: Path) -> None:
-    assert found(tmp_path, host(*marks(1), call())) == ()
-
-
 @pytest.mark.parametrize("devices", [(), (gpu(event("marker", 10, 0)),)], ids=["host alone", "no work"])
 def test_a_profile_without_work_of_a_device_has_no_table(tmp_path: Path, devices: tuple[Plane, ...]) -> None:
     results = results_of(trace_of(tmp_path, host(event("f", 0, 10)), *devices, instants=True), sections=["idle"])

@@ -349,6 +349,8 @@ def test_ops_of_several_hosts_add_up(tmp_path: Path) -> None:
 def test_without_shapes_the_section_says_how_to_get_them(tmp_path: Path) -> None:
     made = launched(kernel("relu", RELU, 100, 50, "", 10))
     section = build(results_of(trace_of(tmp_path, *made), sections=["roofline"]))
+    assert section.tables == ()
+    assert section.notes[0].startswith("The work of ops is unknown")
     assert "--host-tracer-level 3" in section.notes[0]
 
 

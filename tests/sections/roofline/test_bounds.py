@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tfperf.sections.roofline.bounds import Work, attainable_flops, judge, ridge_point, time_by_bound
@@ -37,22 +39,22 @@ def test_a_gemm_of_the_mi300x() -> None:
     assert judged.memory_percent == pytest.approx(12.7, abs=0.1)
 
 
-def test_work_of_little_intensity_is_bound_by_memory() -> None:
-    judged = judge(Work(flops=5e12, bytes=0.5e12, time_ps=SECOND, precision="bf16"), PEAKS)  # 10 flop/byte
-    assert judged.bound == "memory"
-    assert (judged.compute_percent, judged.memory_percent, judged.roofline_percent) == (5, 50, 50)
-
-
-def test_work_without_operations_needs_no_peak_of_arithmetic() -> None:
-    judged = judge(Work(flops=0, bytes=0.6e12, time_ps=SECOND, precision=None), PEAKS)
-    assert (judged.bound, judged.compute_percent, judged.memory_percent) == ("memory", None, 60)
-    assert judged.roofline_percent == 60
-
-
-def test_work_that_reaches_neither_peak_waits_for_something_else() -> None:
-    judged = judge(Work(flops=29e12, bytes=0.01e12, time_ps=SECOND, precision="bf16"), PEAKS)
-    assert judged.bound == "latency"
-    assert judge(Work(flops=30e12, bytes=0.01e12, time_ps=SECOND, precision="bf16"), PEAKS).bound == "compute"
+@pytest.mark.parametrize(
+    ("flops", "bytes", "precision", "expected"),
+    [
+        pytest.param(5e12, 0.5e12, "bf16", ("memory", 5, 50, 50), id="10 flop/byte"),
+        pytest.param(0, 0.6e12, None, ("memory", None, 60, 60), id="no operations need no peak of arithmetic"),
+        pytest.param(1e12, 2e12, "fp32", ("memory", 10, 200, 200), id="more than the peak stays"),
+        pytest.param(29e12, 0.01e12, "bf16", ("latency", 29, 1, 29), id="far from both peaks"),
+        pytest.param(30e12, 0.01e12, "bf16", ("compute", 30, 1, 30), id="near enough to a peak"),
+    ],
+)
+def test_the_nearest_peak_is_the_bound(
+    flops: float, bytes: float, precision: Any, expected: tuple[str, float | None, float, float]
+) -> None:
+    judged = judge(Work(flops=flops, bytes=bytes, time_ps=SECOND, precision=precision), PEAKS)
+    shares = (judged.compute_percent, judged.memory_percent, judged.roofline_percent)
+    assert (judged.bound, *(share and round(share, 6) for share in shares)) == expected
 
 
 def test_what_is_faster_than_32_bit_can_be_is_tf32() -> None:
@@ -80,12 +82,6 @@ def test_what_is_unknown_is_never_bound_by_memory(work: Work) -> None:
 def test_without_peaks_nothing_is_judged() -> None:
     judged = judge(Work(flops=1e12, bytes=1e12, time_ps=SECOND, precision="fp32"), DevicePeaks())
     assert (judged.bound, judged.compute_percent, judged.memory_percent, judged.roofline_percent) == (None,) * 4
-
-
-def test_more_than_the_peak_stays() -> None:
-    judged = judge(Work(flops=1e12, bytes=2e12, time_ps=SECOND, precision="fp32"), PEAKS)
-    assert judged.memory_percent == 200
-    assert judged.bound == "memory"
 
 
 def test_shares_of_time() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import Plane, event, gpu, host, logdir_of, plane, results_of, rows_of, space, trace_of
+from builders import Plane, logdir_of, plane, results_of, rows_of, space, trace_of
 from click.testing import Result
 from synthetic_tpu import core_with_work
 
@@ -55,12 +55,6 @@ def test_without_peaks_the_section_asks_for_them(tmp_path: Path) -> None:
     assert section.charts == ()
     assert "--peaks FILE" in section.notes[0]
     assert section.tables[0].data["compute_percent"] == [None]
-
-
-def test_without_work_there_is_no_table(tmp_path: Path) -> None:
-    section = section_of(tmp_path, host(event("train", 0, 5, step_num=1)), gpu(event("k", 0, 5)))
-    assert section.tables == ()
-    assert section.notes[0].startswith("The work of ops is unknown")
 
 
 def test_a_file_of_peaks_is_taken_by_the_command(tmp_path: Path, run_tfperf: Callable[..., Result]) -> None:
