@@ -10,8 +10,10 @@ from places import SHARED
 
 from tfperf.formats.models.messages import TENSORFLOW
 from tfperf.models.tfprof.model import AVERAGE, Model
-from tfperf.models.tfprof.options import PLACE, Attribute
+from tfperf.models.tfprof.options import PLACE, Attribute, Options
+from tfperf.models.tfprof.reference import ModelText, op_rows, tree_rows
 from tfperf.models.tfprof.sources import Sources, read_model, steps_of
+from tfperf.models.tfprof.views import View, show_ops, show_tree
 
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
@@ -119,6 +121,14 @@ def model(folder: Path, nodes: Sequence[bytes], steps: Mapping[int, bytes] = {},
 def values_of(of: Model, attribute: Attribute, step: int = AVERAGE) -> dict[str, int]:
     """Return an attribute of each node, by its name."""
     return dict(zip(of.names, of.values(step)[PLACE[attribute]].tolist(), strict=True))
+
+
+def text_rows(of: Model, view: View, options: Options, *, quirks: bool = True) -> list[str]:
+    """Return the rows of tfprof's text, with the reference's own mistake about outputs (D1) or without."""
+    text = ModelText(of, quirks=quirks)
+    if view == "op":
+        return [*op_rows(show_ops(of, options), options, text, of.values(options.step))]
+    return [*tree_rows(show_tree(of, view, options), view, options, text)]
 
 
 def reference_model(name: str, way: str = "graph") -> Model:

@@ -183,7 +183,6 @@ def test_the_size_of_a_shape_with_an_open_dimension_is_not_known() -> None:
 
 
 def outcome(data: bytes) -> str:
-    """The error, or the name of the module."""
     try:
         return read_proto(data).entry.root_instruction.opcode
     except ProgramError as error:

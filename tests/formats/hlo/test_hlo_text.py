@@ -180,7 +180,6 @@ def test_what_is_not_so_is_one_line(text: str, message: str) -> None:
 
 
 def outcome(text: str) -> str:
-    """The error, or the name of the module."""
     try:
         module = read_text(text)
         return f"{module.name.split()} {cost_of(module).entry.flops}"

@@ -13,7 +13,6 @@ from tfperf.models.linter.padding import LEVELS
 from tfperf.models.linter.rules import RULES
 
 Nodes = list[dict[str, Any]]
-LARGE = (4096, 1024)
 SQUARE = (1024, 1024)
 
 

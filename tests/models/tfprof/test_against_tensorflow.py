@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 from job_environment import run_job, without_tensorflow
+from tfprof_builders import text_rows
 
-from tfperf.models.tfprof.model import Model
-from tfperf.models.tfprof.options import Options, options_from
+from tfperf.models.tfprof.options import options_from
 from tfperf.models.tfprof.profiler import profile_model
-from tfperf.models.tfprof.reference import ModelText, op_rows, tree_rows
 from tfperf.models.tfprof.sources import Sources, read_folder, read_model
-from tfperf.models.tfprof.views import View, show_ops, show_tree
+from tfperf.models.tfprof.views import View
 
 pytestmark = [pytest.mark.tensorflow, without_tensorflow]
 VIEWS: tuple[View, ...] = ("scope", "graph", "op", "code")
@@ -162,14 +161,6 @@ def option_sets() -> list[tuple[View, dict[str, Any]]]:
     return [*itertools.product(VIEWS, sets)]
 
 
-def lines(of: Model, view: View, options: Options, *, quirks: bool = True) -> list[str]:
-    """Return the lines that we write, with the reference's own mistake about outputs (D1) or without."""
-    text = ModelText(of, quirks=quirks)
-    if view == "op":
-        return [*op_rows(show_ops(of, options), options, text, of.values(options.step))]
-    return [*tree_rows(show_tree(of, view, options), view, options, text)]
-
-
 @pytest.fixture(scope="module", params=[1, 2])
 def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a job that ran a graph and reported it with TensorFlow's own engine.
@@ -201,7 +192,7 @@ def test_both_engines_write_the_same_lines(job: Path, view: View, way: str) -> N
     compared, different = 0, {}
     for (each, given), report in zip(option_sets(), reports, strict=True):
         if each == view:
-            ours = compared_lines(view, lines(of, view, options_from(given)))
+            ours = compared_lines(view, text_rows(of, view, options_from(given)))
             theirs = compared_lines(view, reference_lines(report))
             compared += len(theirs)
             if ours != theirs:
@@ -226,7 +217,8 @@ def test_the_profile_that_we_write_says_all_that_is_known(job: Path, view: View)
     for each, given in option_sets():
         if each == view:
             options = options_from(given)
-            assert lines(written, view, options, quirks=False) == lines(collected, view, options, quirks=False), given
+            ours, theirs = (text_rows(of, view, options, quirks=False) for of in (written, collected))
+            assert ours == theirs, given
 
 
 @pytest.mark.parametrize("view", VIEWS)

@@ -40,15 +40,14 @@ def session_graph() -> bytes:
     return graph(*nodes, *slots, node("global_step", "VariableV2", variable=(1,), dtype=INT64))
 
 
-def meta_graph(*fields: bytes) -> bytes:
+def meta_graph() -> bytes:
     names = [message("VariableDef", variable_name=f"{name}:0".encode()) for name in MLP]
     collection = {"key": b"trainable_variables", "value": {"bytes_list": {"value": names}}}
-    return field(2, session_graph()) + message("MetaGraphFacts", collection_def=[collection]) + b"".join(fields)
+    return field(2, session_graph()) + message("MetaGraphFacts", collection_def=[collection])
 
 
 def write_graph(folder: Path) -> Path:
-    (folder / "graph.pb").write_bytes(session_graph())
-    return folder / "graph.pb"
+    return written(folder, session_graph(), name="graph.pb")
 
 
 def write_graph_and_log(folder: Path) -> Path:
@@ -58,8 +57,7 @@ def write_graph_and_log(folder: Path) -> Path:
 
 
 def write_meta_graph(folder: Path) -> Path:
-    (folder / "model.ckpt.meta").write_bytes(meta_graph())
-    return folder / "model.ckpt.meta"
+    return written(folder, meta_graph(), name="model.ckpt.meta")
 
 
 def write_named_checkpoint(folder: Path) -> Path:
@@ -74,8 +72,7 @@ def write_checkpoint_with_meta(folder: Path) -> Path:
 
 
 def write_session_saved_model(folder: Path) -> Path:
-    (folder / "saved_model.pb").write_bytes(field(1, 1) + field(2, meta_graph()))
-    return folder / "saved_model.pb"
+    return written(folder, field(1, 1), field(2, meta_graph()), name="saved_model.pb")
 
 
 LAYERS = {

@@ -8,29 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tfprof_builders import CPU, REFERENCE, model, node, ran, reference_model, run_metadata
+from tfprof_builders import CPU, REFERENCE, model, node, ran, reference_model, run_metadata, text_rows
 
-from tfperf.models.tfprof.model import Model
 from tfperf.models.tfprof.options import Options, options_from
-from tfperf.models.tfprof.reference import (
-    ModelText,
-    bytes_text,
-    op_rows,
-    reference_report,
-    scaled,
-    time_text,
-    tree_rows,
-)
-from tfperf.models.tfprof.views import View, show_ops, show_tree
+from tfperf.models.tfprof.reference import ModelText, bytes_text, reference_report, scaled, time_text
 
 SETS = ("mnist", "mnist_res", "loop", "synth_gpu")
-
-
-def rows(of: Model, view: View, options: Options, *, quirks: bool = False) -> list[str]:
-    text = ModelText(of, quirks=quirks)
-    if view == "op":
-        return [*op_rows(show_ops(of, options), options, text, of.values(options.step))]
-    return [*tree_rows(show_tree(of, view, options), view, options, text)]
 
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the reports of the reference are not beside the project")
@@ -41,7 +24,7 @@ def test_reports_of_the_reference(name: str, way: str) -> None:
     different = []
     for number, line in enumerate((REFERENCE / "golden" / f"tfprof_{name}.jsonl").read_text().splitlines()):
         record = json.loads(line)
-        written = rows(of, record["view"], options_from(record["options"]), quirks=True)
+        written = text_rows(of, record["view"], options_from(record["options"]))
         # The reference sorts lines of code so that equal ones come in any order.
         same = sorted(written) == sorted(record["lines"]) if record["view"] == "code" else written == record["lines"]
         if not same:
@@ -64,7 +47,7 @@ def test_shapes_of_inputs_are_those_of_their_outputs(tmp_path: Path) -> None:
 
 def test_shares_of_times_that_cancel_each_other(tmp_path: Path) -> None:
     of = model(tmp_path, [node("a", "A"), node("b", "B")], {0: run_metadata({CPU: [ran("a", 1, -5), ran("b", 1, 5)]})})
-    assert [line.split()[:3] for line in rows(of, "op", options(select=["cpu_micros"]))] == [
+    assert [line.split()[:3] for line in text_rows(of, "op", options(select=["cpu_micros"]))] == [
         ["A", "-5us", "(0.00%,"],
         ["B", "5us", "(0.00%,"],
     ]
