@@ -18,7 +18,7 @@ from places import ROOT, SAMPLES
 from tfperf.cli import main
 
 TESTS = ROOT / "tests"
-_WITH_JOBS = ("doctor_job", "keras_callback", "local", "remote", "script_run", "server")
+_WITH_JOBS = ("keras_callback", "local", "remote", "script_run", "server")
 NEEDS = {"browser": ("browser/*.py",), "tensorflow": tuple(f"capture/test_{name}.py" for name in _WITH_JOBS)}
 """Markers of whole files, which `make quick` leaves out; where only some tests of a file need it, they say so."""
 SHARED_BY_FILES = ("jobs: dict[str, Job]", "from real_runs import", "s3: WebServer")

@@ -22,14 +22,12 @@ COUNT = 60
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """What comes out of each pipeline as it is, and with each change that is offered for it."""
     printed = run_python(JOB, tmp_path_factory.mktemp("changed")).stdout
     found: dict[str, dict[str, Any]] = json.loads(printed.splitlines()[-1])
     return found
 
 
 def numbers(outcome: dict[str, Any]) -> list[list[int]]:
-    """The elements of each epoch, in their order."""
     return [epoch["numbers"] for epoch in outcome["epochs"]]
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import http.server
 import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -36,8 +34,6 @@ def free_port() -> int:
 
 @dataclass
 class Job:
-    """A process with TensorFlow's profiler server."""
-
     port: int
     process: subprocess.Popen[str]
 
@@ -56,7 +52,6 @@ class Job:
 
 
 def start_job(mode: str, *arguments: str | Path) -> Job:
-    """Start a job without waiting for it."""
     port = free_port()
     command = [sys.executable, str(HERE / "job.py"), str(port), mode, *map(str, arguments)]
     process = subprocess.Popen(
@@ -103,21 +98,8 @@ def fresh_job() -> Iterator[Callable[..., Job]]:
         job.end()
 
 
-@pytest.fixture
-def http_port() -> Iterator[int]:
-    """The port of a web server."""
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
-
-
 @dataclass
 class Done:
-    """What a run of the command line came to."""
-
     code: int
     out: str
     err: str
@@ -134,7 +116,6 @@ class Done:
 
 
 def ended(process: subprocess.Popen[str]) -> Done:
-    """Wait for the end of a command."""
     out, err = process.communicate(timeout=120)
     return Done(process.returncode, out, err)
 
@@ -179,6 +160,12 @@ def wait_until_worked(job: subprocess.Popen[str], cpu_s: float = 0.2) -> None:
         time.sleep(0.05)
 
 
+def start_tfperf(folder: Path, *words: object, **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tfperf", *map(str, words)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, cwd=folder, text=True, start_new_session=True, **{**pipes, **options})
+
+
 class Capture:
     """`tfperf capture` in a process of its own, in a folder of its own."""
 
@@ -186,10 +173,7 @@ class Capture:
         self.folder = folder
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tfperf", "capture", *map(str, arguments)]
-        return subprocess.Popen(
-            command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
+        return start_tfperf(self.folder, "capture", *arguments)
 
     def __call__(self, *arguments: object) -> Done:
         return ended(self.start(*arguments))
@@ -201,5 +185,4 @@ class Capture:
 
 @pytest.fixture
 def capture(tmp_path: Path) -> Capture:
-    """Run `tfperf capture ARGUMENTS` in an empty folder."""
     return Capture(tmp_path)

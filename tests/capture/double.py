@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -38,7 +39,6 @@ def serving(
     service: str = SERVICE,
     credentials: grpc.ServerCredentials | None = None,
 ) -> Iterator[int]:
-    """Serve these methods; gives the port."""
     server = grpc.server(ThreadPoolExecutor(max_workers=4), options=[("grpc.max_send_message_length", -1)])
     server.add_generic_rpc_handlers((_Methods(answers, service),))
     port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
@@ -57,9 +57,23 @@ def response(xspace: bytes | None = None, *, empty: bool = False) -> bytes:
     return bytes(reply.SerializeToString())
 
 
-def refuse(code: grpc.StatusCode, words: str) -> Answer:
-    """Return an answer that is an error."""
+def replies(xspace: bytes | None = None, *, empty: bool = False) -> Answer:
+    return lambda request, context: response(xspace, empty=empty)
 
+
+def writes_on_its_disk(trace: bytes) -> Answer:
+    """Return an answer of an old server: it writes the trace itself, and sends none."""
+
+    def answer(request: Any, context: grpc.ServicerContext) -> bytes:
+        folder = Path(request.repository_root) / request.session_id
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{request.host_name}.xplane.pb").write_bytes(trace)
+        return response()
+
+    return answer
+
+
+def refuse(code: grpc.StatusCode, words: str) -> Answer:
     def answer(request: Any, context: grpc.ServicerContext) -> bytes:
         context.abort(code, words)
         raise AssertionError("abort raises")

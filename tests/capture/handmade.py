@@ -62,7 +62,6 @@ def listening(handle: Handler, address: str = "127.0.0.1") -> Iterator[int]:
 
 
 def silent(connection: socket.socket) -> None:
-    """Take everything and say nothing, until the other side closes."""
     while connection.recv(1 << 16):
         pass
 
@@ -74,8 +73,6 @@ def greet(connection: socket.socket) -> None:
 
 
 def saying(data: bytes) -> Handler:
-    """Return a server that says this as soon as it hears something, and closes."""
-
     def handle(connection: socket.socket) -> None:
         connection.recv(1 << 16)
         connection.sendall(data)
@@ -84,7 +81,6 @@ def saying(data: bytes) -> Handler:
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """Return a frame of HTTP/2."""
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
@@ -115,12 +111,10 @@ def headers(fields: Headers, *, end: bool = False) -> bytes:
 
 
 def data(payload: bytes) -> bytes:
-    """Return frames with data."""
     return b"".join(frame(0, 0, 1, payload[start : start + 16384]) for start in range(0, len(payload), 16384))
 
 
 def trailers(fields: Headers = IS_OK) -> bytes:
-    """Return the frame with which an answer ends."""
     return headers(fields, end=True)
 
 
@@ -156,7 +150,6 @@ def _has_request(received: bytes) -> bool:
 
 
 def answer(*payloads: bytes, head: Headers = IS_GRPC, tail: Headers = IS_OK) -> Handler:
-    """Return a server that answers with these headers, data and trailers."""
     return answering(headers(head), *(data(payload) for payload in payloads), trailers(tail))
 
 
@@ -166,20 +159,17 @@ def here(port: int) -> Address:
 
 
 def profile_at(address: Address, *, seconds: float = SECONDS, **options: Any) -> bytes:
-    """Connect to a server and ask it for a trace; return it."""
     with ProfilerClient(address, **options) as client:
         client.connect(seconds)
         return bytes(client.profile(REQUEST, seconds).result().xspace)
 
 
 def ask(handle: Handler, **options: Any) -> bytes:
-    """Ask such a server for a trace; return it."""
     with listening(handle) as port:
         return profile_at(Address("127.0.0.1", port), **options)
 
 
 def refusal(handle: Handler, **options: Any) -> CaptureError:
-    """Ask such a server for a trace in vain; return why."""
     with pytest.raises(CaptureError) as caught:
         ask(handle, **options)
     return caught.value

@@ -72,8 +72,6 @@ for line in sys.stdin:
 
 
 class ServingJob:
-    """A process with a server in it."""
-
     def __init__(self, errors: IO[str]) -> None:
         command = [sys.executable, "-c", _JOB]
         self.process = subprocess.Popen(
@@ -93,7 +91,6 @@ class ServingJob:
         self.channel = grpc.insecure_channel(f"127.0.0.1:{self.port}", [("grpc.max_receive_message_length", -1)])
 
     def do(self, line: str) -> Any:
-        """Evaluate a line in the job."""
         self._stdin.write(line + "\n")
         return self._answer()
 
@@ -101,15 +98,12 @@ class ServingJob:
         return json.loads(self._stdout.readline())
 
     def work(self, on: bool = True) -> None:
-        """Let the job train, or idle."""
         self.do("works.set()" if on else "works.clear()")
 
     def call(self, method: str, request: bytes) -> Any:
-        """Start a call."""
         return start_call(self.channel, method, request)
 
     def profile(self, seconds: float = 0.3, **options: Any) -> Any:
-        """Start to profile."""
         return self.call("Profile", request(seconds, **options))
 
     def start_profiling(self, seconds: float, **options: Any) -> Any:
@@ -124,14 +118,12 @@ class ServingJob:
         self.wait_for_steps(2)
 
     def wait_until(self, condition: str) -> None:
-        """Wait until something is true in the job."""
         until = time.monotonic() + 20
         while not self.do(condition):
             assert time.monotonic() < until
             time.sleep(0.01)
 
     def wait_for_steps(self, count: int) -> None:
-        """Wait until the training has done so many more steps."""
         self.wait_until(f"number >= {self.do('number') + count}")
 
     def terminate(self, session_id: str) -> None:
@@ -140,12 +132,10 @@ class ServingJob:
         ).result()
 
     def end(self) -> int:
-        """Let the program end; return its exit code."""
         self._stdin.close()
         return self.process.wait(30)
 
     def close(self) -> None:
-        """End it for sure."""
         self.channel.close()
         self.process.kill()
         self.process.wait(30)
@@ -168,7 +158,6 @@ def request(seconds: float, *, emit_xspace: bool = True, session_id: str = "test
 
 
 def contents(reply: bytes, tmp_path: Path) -> Contents:
-    """Count the events of the trace in a reply."""
     path = tmp_path / f"{time.monotonic_ns()}.xplane.pb"
     path.write_bytes(read_message("ProfileResponse", reply).xspace)
     return look_into(path)

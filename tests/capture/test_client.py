@@ -17,9 +17,9 @@ from urllib.parse import quote
 
 import grpc
 import pytest
-from builders import event, host, space
+from builders import event, host, known, space
 from capture.conftest import Capture, ended, free_port
-from capture.double import Answer, refuse, response, serving
+from capture.double import Answer, replies, response, serving, writes_on_its_disk
 from capture.handmade import (
     CERTIFICATE,
     IS_GRPC,
@@ -83,9 +83,9 @@ def test_the_calls_of_continuous_profiling() -> None:
 
         return respond
 
-    replies = {"StartContinuousProfiling": b"", "GetSnapshot": response(b"trace"), "StopContinuousProfiling": b""}
+    given = {"StartContinuousProfiling": b"", "GetSnapshot": response(b"trace"), "StopContinuousProfiling": b""}
     with (
-        serving({name: noting(name, reply) for name, reply in replies.items()}) as port,
+        serving({name: noting(name, reply) for name, reply in given.items()}) as port,
         ProfilerClient(here(port)) as client,
     ):
         client.start_continuous(REQUEST)
@@ -103,96 +103,92 @@ def test_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_unix_socket_with_an_odd_name(tmp_path: Path) -> None:
     path = f"{tmp_path}/a b%41#?"
-    with serving({"Profile": lambda request, context: response(b"trace")}, f"unix:{quote(path)}"):
+    with serving({"Profile": replies(b"trace")}, f"unix:{quote(path)}"):
         assert profile_at(Address("", 0, path)) == b"trace"
-
-
-def test_an_encrypted_call() -> None:
-    credentials = grpc.ssl_server_credentials([(KEY.read_bytes(), CERTIFICATE.read_bytes())])
-    large = bytes(1_000_000)
-    with serving({"Profile": lambda request, context: response(large)}, credentials=credentials) as port:
-        assert profile_at(here(port), tls_ca=CERTIFICATE) == large
 
 
 def test_a_large_reply() -> None:
     large = bytes(range(256)) * 80_000
-    with serving({"Profile": lambda request, context: response(large)}) as port:
+    with serving({"Profile": replies(large)}) as port:
         assert profile_at(here(port)) == large
-
-
-def test_a_server_that_announces_its_end_and_answers_first() -> None:
-    going_away = frame(7, 0, 0, b"\0\0\0\1" + bytes(4))
-    assert ask(answering(headers(IS_GRPC), data(WHOLE[:7]), going_away, data(WHOLE[7:]), trailers())) == b"trace"
-
-
-def test_odd_metadata_does_no_harm() -> None:
-    odd = [("grpc-status", "0"), ("empty", ""), ("text-bin", "AP8"), ("escape", "\x1b[2J")]
-    assert ask(answer(WHOLE, tail=odd)) == b"trace"
 
 
 # --- answers that are not replies ---
 
 
+def status(code: int, words: str = "") -> Headers:
+    return [("grpc-status", str(code)), *([("grpc-message", words)] if words else [])]
+
+
 @pytest.mark.parametrize(
-    ("status", "reason", "words"),
+    ("tail", "reason", "words"),
     [
-        pytest.param(
-            [("grpc-status", "7"), ("grpc-message", "not%20for%20you%2C %E2%82%AC")],
-            "refused",
-            "PERMISSION_DENIED (not for you, €)",
-            id="7",
-        ),
-        pytest.param([("grpc-status", "3"), ("grpc-message", "a" * 300)], "refused", "INVALID_ARGUMENT (aaa", id="3"),
-        pytest.param(
-            [("grpc-status", "13"), ("grpc-message", "Another profiling session active.")],
-            "busy",
-            "already being profiled",
-            id="13",
-        ),
-        pytest.param([("grpc-status", "6")], "busy", "already being profiled", id="6"),
-        pytest.param([("grpc-status", "12")], "not_a_profiler", "is not a profiler server", id="12"),
-        pytest.param([("grpc-status", "8"), ("grpc-message", "5 GB")], "too_large", "(5 GB)", id="8"),
-        pytest.param([("grpc-status", "4")], "timeout", "--timeout", id="4"),
-        pytest.param([("grpc-status", "1")], "interrupted", "interrupted", id="1"),
-        pytest.param([("grpc-status", "14"), ("grpc-message", "stopping")], "died", "(stopping)", id="14"),
-        pytest.param([("grpc-status", "2"), ("grpc-message", "a bug")], "refused", "UNKNOWN (a bug)", id="2"),
-        pytest.param([("grpc-status", "17")], "refused", "UNKNOWN", id="17"),
-        pytest.param([("other", "1")], "bad_reply", "an invalid reply", id="none"),
-        pytest.param([("grpc-status", "0")], "bad_reply", "incomplete", id="0"),
+        (status(7, "not%20for%20you%2C %E2%82%AC"), "refused", "PERMISSION_DENIED (not for you, €)"),
+        (status(3, "a" * 300), "refused", "INVALID_ARGUMENT (aaa"),
+        (status(13, "Another profiling session active."), "busy", "already being profiled"),
+        (status(14, "Another profiler session is active"), "busy", "already being profiled"),
+        (status(6), "busy", "already being profiled"),
+        (status(12), "not_a_profiler", "is not a profiler server"),
+        (status(8, "5 GB"), "too_large", "(5 GB)"),
+        (status(4), "timeout", "--timeout"),
+        (status(1), "interrupted", "interrupted"),
+        (status(14, "stopping"), "died", "(stopping)"),
+        (status(2, "a bug"), "refused", "UNKNOWN (a bug)"),
+        (status(17), "refused", "UNKNOWN"),
+        ([("other", "1")], "bad_reply", "an invalid reply"),
+        (status(0), "bad_reply", "incomplete"),
     ],
 )
 @pytest.mark.parametrize("alone", [False, True], ids=["trailers", "trailers only"])
-def test_a_status_instead_of_a_reply(status: Headers, reason: str, words: str, alone: bool) -> None:
-    frames = [trailers([*IS_GRPC, *status])] if alone else [headers(IS_GRPC), trailers(status)]
+def test_a_status_instead_of_a_reply(tail: Headers, reason: str, words: str, alone: bool) -> None:
+    frames = [trailers([*IS_GRPC, *tail])] if alone else [headers(IS_GRPC), trailers(tail)]
     error = refusal(answering(*frames))
     assert (error.reason, words in str(error)) == (reason, True), error
     assert len(str(error)) < 350
 
 
+def page(code: str, kind: str) -> Handler:
+    return answer(b"<html>", head=[(":status", code), ("content-type", kind)], tail=[("x", "y")])
+
+
+INVALID = ("bad_reply", "sent an invalid reply")
+NO_GRPC = ("not_a_profiler", "is not a profiler server")
+BROKEN = ("died", "whether the job ended or crashed")
+
+
 @pytest.mark.parametrize(
-    "payload",
+    ("handle", "expected"),
     [
-        pytest.param(message(b"", flag=1), id="compressed"),
-        pytest.param(WHOLE[:-1], id="cut short"),
-        pytest.param(WHOLE[:4], id="cut in the head"),
-        pytest.param(message(b"0123456789", length=LARGEST_MESSAGE), id="announced only"),
-        pytest.param(message(b"no protobuf"), id="no protobuf"),
-        pytest.param(message(field(8, b"trace")[:-2]), id="cut in a field"),
+        pytest.param(answer(message(b"", flag=1)), INVALID, id="compressed"),
+        pytest.param(answer(WHOLE[:-1]), INVALID, id="cut short"),
+        pytest.param(answer(WHOLE[:4]), INVALID, id="cut in the head"),
+        pytest.param(answer(message(b"0123456789", length=LARGEST_MESSAGE)), INVALID, id="announced only"),
+        pytest.param(answer(message(b"no protobuf")), INVALID, id="no protobuf"),
+        pytest.param(answer(message(field(8, b"trace")[:-2])), INVALID, id="cut in a field"),
+        pytest.param(
+            answering(headers(IS_GRPC), data(WHOLE), trailers([*IS_OK, ("Upper", "x")])), INVALID, id="upper case"
+        ),
+        pytest.param(answering(frame(1, 4, 1, b"\xff\xff\xff\xff\xff\xff")), INVALID, id="no HPACK"),
+        pytest.param(answering(b"\xff\xff\xff" + bytes(6)), INVALID, id="large frame"),
+        pytest.param(answering(frame(7, 0, 0)), INVALID, id="empty GOAWAY"),
+        pytest.param(answering(frame(3, 0, 1, b"\0\0\0\2")), INVALID, id="RST_STREAM"),
+        pytest.param(
+            answering(headers([(":status", "200"), ("content-type", "text/html")]), frame(0, 1, 1, b"<p>")),
+            INVALID,
+            id="HTML",
+        ),
+        pytest.param(page("404", "text/html"), NO_GRPC, id="not found"),
+        pytest.param(page("302", "text/html"), NO_GRPC, id="moved"),
+        pytest.param(page("500", "text/plain"), NO_GRPC, id="failing"),
+        pytest.param(answering(close=True), BROKEN, id="ends at once"),
+        pytest.param(answering(headers(IS_GRPC), data(WHOLE[:-1]), close=True), BROKEN, id="ends within the message"),
+        pytest.param(answering(headers(IS_GRPC), data(WHOLE), close=True), BROKEN, id="ends before the status"),
+        pytest.param(answering(frame(7, 0, 0, bytes(8)), close=True), BROKEN, id="GOAWAY"),
     ],
 )
-def test_data_that_is_not_a_reply(payload: bytes) -> None:
-    error = refusal(answer(payload))
-    assert (error.reason, "sent an invalid reply" in str(error)) == ("bad_reply", True), error
-
-
-def test_a_message_with_an_odd_flag_is_no_trace() -> None:
-    """gRPC says so, or on a busy machine, in one of 25 cases, gives an empty message, which holds no trace either."""
-    found: CaptureError | bytes
-    try:
-        found = ask(answer(message(b"abc", flag=255)))
-    except CaptureError as error:
-        found = error
-    assert found == b"" or (isinstance(found, CaptureError) and found.reason == "bad_reply"), found
+def test_what_is_not_a_reply(handle: Handler, expected: tuple[str, str]) -> None:
+    error = refusal(handle)
+    assert (error.reason, expected[1] in str(error)) == (expected[0], True), error
 
 
 def test_a_reply_over_the_limit_names_the_limit_and_what_to_try() -> None:
@@ -200,43 +196,6 @@ def test_a_reply_over_the_limit_names_the_limit_and_what_to_try() -> None:
     assert (error.reason, "limit of 5.00 MB" in str(error)) == ("too_large", True)
     assert "shorter --duration, or increase --max-size" in str(error)
     assert refusal(answering(headers(IS_GRPC), data(message(b"", length=2**32 - 1)))).reason == "too_large"
-
-
-@pytest.mark.parametrize("head", [("404", "text/html"), ("302", "text/html"), ("500", "text/plain")])
-def test_an_http2_server_that_is_not_a_grpc_server(head: tuple[str, str]) -> None:
-    status, kind = head
-    error = refusal(answer(b"<html>", head=[(":status", status), ("content-type", kind)], tail=[("x", "y")]))
-    assert (error.reason, "is not a profiler server" in str(error)) == ("not_a_profiler", True), error
-
-
-@pytest.mark.parametrize(
-    "frames",
-    [
-        pytest.param([headers(IS_GRPC), data(WHOLE), trailers([*IS_OK, ("Upper", "x")])], id="upper case"),
-        pytest.param([frame(1, 4, 1, b"\xff\xff\xff\xff\xff\xff")], id="no HPACK"),
-        pytest.param([b"\xff\xff\xff" + bytes(6)], id="large frame"),
-        pytest.param([frame(7, 0, 0)], id="empty GOAWAY"),
-        pytest.param([frame(3, 0, 1, b"\0\0\0\2")], id="RST_STREAM"),
-        pytest.param([headers([(":status", "200"), ("content-type", "text/html")]), frame(0, 1, 1, b"<p>")], id="HTML"),
-    ],
-)
-def test_a_server_that_breaks_the_rules(frames: list[bytes]) -> None:
-    error = refusal(answering(*frames))
-    assert (error.reason, "sent an invalid reply" in str(error)) == ("bad_reply", True), error
-
-
-@pytest.mark.parametrize(
-    "handle",
-    [
-        pytest.param(answering(close=True), id="at once"),
-        pytest.param(answering(headers(IS_GRPC), data(WHOLE[:-1]), close=True), id="within the message"),
-        pytest.param(answering(headers(IS_GRPC), data(WHOLE), close=True), id="before the status"),
-        pytest.param(answering(frame(7, 0, 0, bytes(8)), close=True), id="GOAWAY"),
-    ],
-)
-def test_a_connection_that_breaks(handle: Handler) -> None:
-    error = refusal(handle)
-    assert (error.reason, "whether the job ended or crashed" in str(error)) == ("died", True), error
 
 
 def test_a_server_that_greets_and_never_answers() -> None:
@@ -290,11 +249,6 @@ def test_closing_the_client_ends_the_calls_in_progress() -> None:
                 call.result()
 
 
-def test_a_reply_waits_in_the_server_until_it_is_received() -> None:
-    with listening(answer(WHOLE)) as port, ProfilerClient(here(port)) as client:
-        assert answered(client).result().xspace == b"trace"
-
-
 def test_a_reply_is_given_up_before_it_is_received() -> None:
     with listening(answering(headers(IS_GRPC), data(WHOLE))) as port, ProfilerClient(here(port)) as client:
         pending = answered(client)
@@ -332,7 +286,6 @@ def failure(address: Address, seconds: float = 20.0, *, tls_ca: Path | None = No
 
 
 def resolve(monkeypatch: pytest.MonkeyPatch, *places: tuple[str, int]) -> None:
-    """Let every name stand for these addresses."""
     entries = [(socket.AF_INET, socket.SOCK_STREAM, 0, "", place) for place in places]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: entries)
 
@@ -379,21 +332,22 @@ def test_the_second_address_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- nobody, or somebody else ---
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
-    for address in (here(free_port()), Address("", 0, str(tmp_path / "none")), Address("", 0, str(tmp_path))):
-        error = failure(address)
-        assert (error.reason, "no server listens on" in str(error)) == ("not_listening", True)
-
-
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "a..b", "a" * 70 + ".example"])
-def test_an_unknown_name(host: str) -> None:
-    error = failure(Address(host, 1))
-    assert (error.reason, "check the spelling" in str(error)) == ("unknown_host", True)
-
-
-def test_an_invalid_path() -> None:
-    error = failure(Address("", 0, "/" + "a" * 200))
-    assert (error.reason, "too long" in str(error)) == ("unreachable", True)
+@pytest.mark.parametrize(
+    ("address", "reason", "words"),
+    [
+        (Address("localhost", 1), "not_listening", "no server listens on"),
+        (Address("", 0, "/no/such/socket"), "not_listening", "no server listens on"),
+        (Address("", 0, "/"), "not_listening", "no server listens on"),
+        (Address("no-such-host.invalid", 1), "unknown_host", "check the spelling"),
+        (Address("a..b", 1), "unknown_host", "check the spelling"),
+        (Address("a" * 70 + ".example", 1), "unknown_host", "check the spelling"),
+        (Address("", 0, "/" + "a" * 200), "unreachable", "too long"),
+    ],
+    ids=str,
+)
+def test_nobody_listens(address: Address, reason: str, words: str) -> None:
+    error = failure(address)
+    assert (error.reason, words in str(error)) == (reason, True)
 
 
 @pytest.fixture
@@ -475,10 +429,6 @@ TRACE = space(host(event("a/b:MatMul", 0, 5), event("a/b:MatMul", 9, 5)))
 NO_PERMISSION = field(2, b"Failed to start the GPU tracer: CUPTI_ERROR_INSUFFICIENT_PRIVILEGES")
 
 
-def give(xspace: bytes | None = TRACE, *, empty: bool = False) -> Answer:
-    return lambda request, context: response(xspace, empty=empty)
-
-
 def ask_odd(answers: Mapping[str, Answer], logdir: Path, **options: Any) -> Captured:
     with serving(answers) as port:
         return ask_at(f"127.0.0.1:{port}", logdir, **options)
@@ -499,11 +449,11 @@ def test_the_request_says_all_that_was_asked_for(tmp_path: Path) -> None:
 
     captured = ask_odd({"Profile": answer}, tmp_path, duration_s=1.5, options=TracerOptions(3, 0, 1))
     (request,) = seen
-    assert captured.path is not None
+    path = known(captured.path)
     assert (request.duration_ms, request.emit_xspace) == (1500, True)
-    assert request.repository_root == str(captured.path.parents[1])
-    assert request.session_id == request.opts.session_id == captured.path.parent.name
-    assert f"{request.host_name}.xplane.pb" == captured.path.name
+    assert request.repository_root == str(path.parents[1])
+    assert request.session_id == request.opts.session_id == path.parent.name
+    assert f"{request.host_name}.xplane.pb" == path.name
     levels = request.opts
     assert (levels.host_tracer_level, levels.device_tracer_level, levels.python_tracer_level) == (3, 0, 1)
     assert (levels.version, levels.duration_ms, levels.start_timestamp_ns) == (1, 1500, 0)
@@ -526,52 +476,31 @@ def test_several_workers_get_one_start_a_moment_ahead(tmp_path: Path) -> None:
 
 
 def test_an_old_server_that_wrote_where_we_can_read(tmp_path: Path) -> None:
-    def answer(request: Any, context: grpc.ServicerContext) -> bytes:
-        folder = Path(request.repository_root) / request.session_id
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{request.host_name}.xplane.pb").write_bytes(TRACE)
-        return response()
-
-    captured = ask_odd({"Profile": answer}, tmp_path / "logs")
+    captured = ask_odd({"Profile": writes_on_its_disk(TRACE)}, tmp_path / "logs")
     assert (captured.reason, captured.event_count) == ("", 2)
-    assert captured.path is not None
-    assert captured.path.read_bytes() == TRACE
+    assert known(captured.path).read_bytes() == TRACE
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [captured.path]
 
 
 def test_an_old_server_that_wrote_on_its_own_disk(tmp_path: Path) -> None:
-    captured = ask_odd({"Profile": give(None)}, tmp_path / "logs")
+    captured = ask_odd({"Profile": replies(None)}, tmp_path / "logs")
     assert (captured.reason, captured.path) == ("written_remotely", None)
     assert str(tmp_path / "logs/plugins/profile/2") in captured.message
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("xspace", [None, b"", space(host())])
-def test_an_empty_trace_is_an_idle_job(xspace: bytes | None, tmp_path: Path) -> None:
-    captured = ask_odd({"Profile": give(xspace, empty=True)}, tmp_path / "logs")
-    assert (captured.reason, captured.path) == ("idle", None)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_trace_that_is_cut_off_is_not_kept(tmp_path: Path) -> None:
-    captured = ask_odd({"Profile": give(TRACE[:-3])}, tmp_path / "logs")
-    assert (captured.reason, captured.path) == ("bad_reply", None)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
-    ("code", "words", "reason"),
+    ("answer", "reason"),
     [
-        (grpc.StatusCode.ALREADY_EXISTS, "profiler running", "busy"),
-        (grpc.StatusCode.UNAVAILABLE, "Another profiler session is active", "busy"),
-        (grpc.StatusCode.INVALID_ARGUMENT, "unknown device type", "refused"),
+        pytest.param(replies(None, empty=True), "idle", id="no trace"),
+        pytest.param(replies(b"", empty=True), "idle", id="empty trace"),
+        pytest.param(replies(space(host()), empty=True), "idle", id="no events"),
+        pytest.param(replies(TRACE[:-3]), "bad_reply", id="cut off"),
     ],
 )
-def test_refusals(code: grpc.StatusCode, words: str, reason: str, tmp_path: Path) -> None:
-    captured = ask_odd({"Profile": refuse(code, words)}, tmp_path / "logs")
+def test_what_is_no_trace_is_not_kept(answer: Answer, reason: str, tmp_path: Path) -> None:
+    captured = ask_odd({"Profile": answer}, tmp_path / "logs")
     assert (captured.reason, captured.path) == (reason, None)
-    assert "127.0.0.1" in captured.message
-    assert reason != "refused" or words in captured.message
     assert list(tmp_path.iterdir()) == []
 
 
@@ -601,13 +530,13 @@ def test_stderr_has_our_line_alone(capture: Capture) -> None:
 
 
 def test_an_interrupted_trace_says_how_long_was_recorded(tmp_path: Path) -> None:
-    """That is less than until the trace came, since the server takes a second to send it."""
+    """That is less than until the trace came, since the server takes three seconds to send it."""
     asked, ended_early = threading.Event(), threading.Event()
 
     def profile(request: Any, context: grpc.ServicerContext) -> bytes:
         asked.set()
         ended_early.wait(20)
-        time.sleep(1)
+        time.sleep(3)
         return response(TRACE)
 
     def terminate(request: Any, context: grpc.ServicerContext) -> bytes:
@@ -624,43 +553,36 @@ def test_an_interrupted_trace_says_how_long_was_recorded(tmp_path: Path) -> None
     elapsed_s = time.monotonic() - begin_s
     said = re.fullmatch(r"interrupted after ([\d.]+) s; the recorded events are kept", captured.message)
     assert said
-    assert float(said[1]) < elapsed_s - 0.9
+    assert float(said[1]) < elapsed_s - 2.9
 
 
 def test_what_the_profiler_reported_about_the_gpu(tmp_path: Path) -> None:
-    captured = ask_odd({"Profile": give(TRACE + NO_PERMISSION)}, tmp_path)
+    captured = ask_odd({"Profile": replies(TRACE + NO_PERMISSION)}, tmp_path)
     assert captured.reason == "gpu_missing"
     assert captured.path is not None, "the host part is worth keeping"
     assert "NVreg_RestrictProfilingToAdminUsers=0" in captured.message
+    unasked = ask_odd({"Profile": replies(TRACE + NO_PERMISSION)}, tmp_path, options=TracerOptions(2, 0, 0))
+    assert unasked.reason == "", "without the device tracer"
 
 
-def test_without_the_device_tracer_no_gpu_part_is_missed(tmp_path: Path) -> None:
-    captured = ask_odd({"Profile": give(TRACE + NO_PERMISSION)}, tmp_path, options=TracerOptions(2, 0, 0))
-    assert captured.reason == ""
+@pytest.mark.parametrize(("value", "percent"), [("12.5", 12.5), ("nan", None), ("inf", None), ("much", None)])
+def test_the_overhead_that_a_server_measured(value: str, percent: float | None, tmp_path: Path) -> None:
+    def respond(request: Any, context: grpc.ServicerContext) -> bytes:
+        context.set_trailing_metadata((("tfperf-overhead-percent", value),))
+        return response(TRACE)
 
-
-def test_the_overhead_that_a_server_measured(tmp_path: Path) -> None:
-    def answer(value: str) -> Answer:
-        def respond(request: Any, context: grpc.ServicerContext) -> bytes:
-            context.set_trailing_metadata((("tfperf-overhead-percent", value),))
-            return response(TRACE)
-
-        return respond
-
-    assert ask_odd({"Profile": answer("12.5")}, tmp_path).overhead_percent == 12.5
-    for odd in ("nan", "inf", "much"):
-        assert ask_odd({"Profile": answer(odd)}, tmp_path).overhead_percent is None
+    assert ask_odd({"Profile": respond}, tmp_path).overhead_percent == percent
 
 
 def test_ipv6(tmp_path: Path) -> None:
-    with serving({"Profile": give()}, "[::1]:0") as port:
+    with serving({"Profile": replies(TRACE)}, "[::1]:0") as port:
         captured = ask_at(f"grpc://[::1]:{port}", tmp_path)
     assert (captured.reason, captured.worker) == ("", f"[::1]:{port}")
 
 
 def test_tls(tmp_path: Path, capture: Capture) -> None:
     credentials = grpc.ssl_server_credentials([(KEY.read_bytes(), CERTIFICATE.read_bytes())])
-    with serving({"Profile": give()}, credentials=credentials) as port:
+    with serving({"Profile": replies(TRACE)}, credentials=credentials) as port:
         done = capture("--port", port, "--tls-ca", CERTIFICATE, "--format", "json")
         plain = ask_at(f"localhost:{port}", tmp_path / "plain")
         wrong = ask_at(f"localhost:{port}", tmp_path / "wrong", tls_ca=Path(__file__))
@@ -670,7 +592,7 @@ def test_tls(tmp_path: Path, capture: Capture) -> None:
 
 
 def test_continuous_profiling_of_a_server_that_cannot(capture: Capture) -> None:
-    with serving({"Profile": give()}) as port:
+    with serving({"Profile": replies(TRACE)}) as port:
         done = capture("--port", port, "--continuous", "--format", "json")
     assert (done.code, done.json["summary"]["reason"]) == (1, "unsupported")
     assert "cannot profile continuously" in done.err
@@ -681,14 +603,6 @@ def test_a_full_disk_or_no_permission_is_said_before_anything_is_asked(capture: 
     done = capture("--port", 1, "--logdir", "file/logs")
     assert (done.code, done.out) == (1, "")
     assert "is a file; pass a folder" in done.err
-
-
-def test_results_and_errors_are_in_the_futures() -> None:
-    with DaemonThreads(2, "test") as threads:
-        futures = [threads.submit(divmod, 7, divisor) for divisor in (2, 0)]
-    assert futures[0].result(20) == (3, 1)
-    with pytest.raises(ZeroDivisionError):
-        futures[1].result(20)
 
 
 def test_calls_run_side_by_side() -> None:

@@ -1,4 +1,4 @@
-"""The checks of `tfperf doctor`: this machine, its packages, the logdir."""
+"""The checks of `tfperf doctor`: this machine, its packages, the logdir, and jobs (real ones are in test_remote.py)."""
 
 from __future__ import annotations
 
@@ -6,10 +6,24 @@ import os
 import socket
 from pathlib import Path
 
+import grpc
 import pytest
-from capture.made import Made
+from builders import event, host, line, plane, space
+from capture.conftest import free_port
+from capture.double import Answer, refuse, replies, serving, writes_on_its_disk
+from capture.handmade import listening, saying
+from capture.made import Made, by_name
 
-from tfperf.capture.doctor import gpu_checks, logdir_checks, port_check, run_checks, software_checks, space_check
+from tfperf.capture.address import Address
+from tfperf.capture.doctor import (
+    gpu_checks,
+    job_checks,
+    logdir_checks,
+    port_check,
+    run_checks,
+    software_checks,
+    space_check,
+)
 from tfperf.capture.machine import Machine
 from tfperf.capture.outcomes import Check
 from tfperf.cli.doctor import doctor_report
@@ -71,23 +85,21 @@ def test_a_tensorflow_that_cannot_use_the_gpu(made: Made) -> None:
     assert (check.status, "tensorflow[and-cuda]" in check.fix) == ("warn", True)
 
 
-def test_a_gpu_that_only_the_driver_s_tool_knows(made: Made, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("script", "found"),
+    [
+        ("echo 'NVIDIA RTX 5000'", "1 x NVIDIA RTX 5000"),
+        *((failing, "none on this machine") for failing in ("exit 9", "echo 'None' >&2; exit 6", "printf '\\377'", "")),
+    ],
+)
+def test_a_gpu_that_only_the_driver_s_tool_knows(made: Made, tmp_path: Path, script: str, found: str) -> None:
     """As on Windows, and on Linux below it."""
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text("#!/bin/sh\necho 'NVIDIA RTX 5000'\n")
-    tool.chmod(0o755)
-    made.environment["PATH"] = str(tmp_path)
-    assert made.gpu_check("GPU").found == "1 x NVIDIA RTX 5000"
-    assert made.gpu_check("driver's permission").found == "not checked on this system"
-
-
-@pytest.mark.parametrize("script", ["exit 9", "echo 'No devices were found' >&2; exit 6", "printf '\\377'", ""])
-def test_a_driver_s_tool_that_fails(made: Made, tmp_path: Path, script: str) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     made.environment["PATH"] = str(tmp_path)
-    assert made.gpu_check("GPU").found == "none on this machine"
+    assert made.gpu_check("GPU").found == found
+    assert ("not checked on this system" in made.gpu_check("driver's permission").found) == ("RTX" in found)
 
 
 def test_an_amd_gpu(made: Made) -> None:
@@ -104,18 +116,16 @@ def test_other_systems_are_not_accused(made: Made) -> None:
     assert port_check(made.machine, 6009).found == "not checked on this system"
 
 
-def test_no_libcupti(made: Made) -> None:
+@pytest.mark.parametrize(("packages", "status"), [(["tensorflow"], "fail"), ([], "warn")])
+def test_no_libcupti(made: Made, packages: list[str], status: str) -> None:
+    """Without TensorFlow here, jobs may run in another environment."""
     made.gpu()
-    made.install("tensorflow", "2.21.0")
+    for name in packages:
+        made.install(name, "2.21.0")
     check = made.gpu_check("libcupti")
-    assert check.status == "fail"
+    assert check.status == status
     assert "nvidia-cuda-cupti-cu12" in check.fix
     assert "extras/CUPTI/lib64" in check.fix
-
-
-def test_no_libcupti_and_no_job_in_this_environment(made: Made) -> None:
-    made.gpu()
-    assert made.gpu_check("libcupti").status == "warn"
 
 
 def test_libcupti_where_nobody_looks(made: Made) -> None:
@@ -135,20 +145,14 @@ def test_libcupti_known_to_the_loader(made: Made) -> None:
     assert made.gpu_check("libcupti") == Check("libcupti", "ok", "/opt/x/libcupti.so.12")
 
 
-def test_the_driver_s_restriction(made: Made) -> None:
+@pytest.mark.parametrize(("capabilities", "status"), [(0, "warn"), (1 << 21, "ok"), (1 << 38, "ok")])
+def test_the_driver_s_restriction_concerns_all_but_administrators(made: Made, capabilities: int, status: str) -> None:
     made.gpu()
-    made.restrict(restricted=True)
+    made.restrict(restricted=True, capabilities=capabilities)
     check = made.gpu_check("driver's permission")
-    assert check.status == "warn"
-    assert "NVreg_RestrictProfilingToAdminUsers=0" in check.fix
-    assert "--cap-add=SYS_ADMIN" in check.fix
-
-
-@pytest.mark.parametrize("bit", [21, 38])
-def test_the_driver_s_restriction_does_not_concern_administrators(made: Made, bit: int) -> None:
-    made.gpu()
-    made.restrict(restricted=True, capabilities=1 << bit)
-    assert made.gpu_check("driver's permission").status == "ok"
+    assert check.status == status
+    for fix in ("NVreg_RestrictProfilingToAdminUsers=0", "--cap-add=SYS_ADMIN"):
+        assert (fix in check.fix) == (status == "warn")
 
 
 # --- ports and folders ---
@@ -163,21 +167,17 @@ def test_a_port_and_who_has_it(made: Made) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "shown"),
+    ("process", "words", "shown"),
     [
-        (["python", "-m", "pkg.train", "--token=x"], "python -m pkg.train"),
-        (["python", "-c", "secret"], "python"),
-        ([], "a process"),
+        (9, ["python", "-m", "pkg.train", "--token=x"], "python -m pkg.train (pid 9)"),
+        (9, ["python", "-c", "secret"], "python (pid 9)"),
+        (9, [], "a process (pid 9)"),
+        (None, [], "a process of another user or container"),
     ],
 )
-def test_how_a_process_is_named(made: Made, words: list[str], shown: str) -> None:
-    made.listen(6009, 4711, 9, *words)
-    assert port_check(made.machine, 6009).found == f"{shown} (pid 9) listens on 6009"
-
-
-def test_a_port_of_somebody_else(made: Made) -> None:
-    made.listen(6009, 4711, None)
-    assert port_check(made.machine, 6009).found == "process of another user or container listens on 6009"
+def test_how_a_process_is_named(made: Made, process: int | None, words: list[str], shown: str) -> None:
+    made.listen(6009, 4711, process, *words)
+    assert port_check(made.machine, 6009).found == f"{shown} listens on 6009"
 
 
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="needs Linux")
@@ -194,15 +194,11 @@ def test_a_real_port(place: str) -> None:
     assert port_check(Machine(), port).found == f"{port} is free"
 
 
-def test_a_log_folder_is_not_made(tmp_path: Path) -> None:
-    folder, disk = logdir_checks(tmp_path / "a" / "logs")
-    assert folder == Check("log folder", "ok", f"{tmp_path / 'a' / 'logs'} can be created")
+@pytest.mark.parametrize(("path", "words"), [("a/logs", "can be created"), (".", "is writable")])
+def test_a_log_folder_is_not_made(tmp_path: Path, path: str, words: str) -> None:
+    folder, disk = logdir_checks(tmp_path / path)
+    assert folder == Check("log folder", "ok", f"{tmp_path / path} {words}")
     assert disk.found.endswith("B free")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_log_folder_that_is_there(tmp_path: Path) -> None:
-    assert next(logdir_checks(tmp_path)).found == f"{tmp_path} is writable"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -246,62 +242,37 @@ def test_a_machine_with_all_that_can_be_wrong(made: Made, tmp_path: Path) -> Non
     assert "tfperf doctor --port 6009" in " ".join(text.split())
 
 
-def test_no_package_at_all(made: Made) -> None:
-    assert made.software_check("Python").status == "ok"
-    assert made.software_check("TensorFlow").status == "warn"
-    assert "pip install tensorflow" in made.software_check("TensorFlow").fix
-    assert made.software_check("protobuf") == Check("protobuf", "fail", "not installed", "pip install protobuf")
-    assert made.software_check("grpcio") == Check("grpcio", "fail", "not installed", "pip install grpcio")
-
-
-def test_packages_that_get_along(made: Made) -> None:
-    made.install("tensorflow", "2.21.0", "protobuf<8.0.0,>=6.31.1", "keras>=3.12.0", 'grpcio>=9 ; extra == "odd"')
-    made.install("keras", "3.15.1")
-    made.install("protobuf", "6.31.1")
-    made.install("grpcio", "1.85.1")
-    made.install("tfperf", "0.1.0")
-    checks = software_checks(made.machine)
-    assert {check.status for check in checks} == {"ok"}
-    assert [check.found for check in checks[1:]] == ["0.1.0", "tensorflow 2.21.0", "keras 3.15.1", "6.31.1", "1.85.1"]
-
-
-def test_two_tensorflows(made: Made) -> None:
-    made.install("tensorflow", "2.21.0")
-    made.install("tensorflow-cpu", "2.20.0")
-    check = made.software_check("TensorFlow")
-    assert (check.status, "overwrite" in check.found) == ("warn", True)
-    assert check.fix.startswith("pip uninstall -y tensorflow tensorflow-cpu")
-
-
-def test_a_part_of_tensorflow_is_no_rival(made: Made) -> None:
-    made.install("tensorflow", "2.15.0")
-    made.install("tensorflow-intel", "2.15.0")
-    assert made.software_check("TensorFlow").status == "ok"
-
-
-def test_an_old_tensorflow(made: Made) -> None:
-    made.install("tf-nightly", "2.9.0.dev20220101")
-    check = made.software_check("TensorFlow")
-    assert (check.status, check.fix) == ("warn", 'pip install "tensorflow>=2.13"')
+TENSORFLOW = "tensorflow 2.21.0"
+WITH_PROTOBUF = f"{TENSORFLOW} protobuf (>=6.31.1,<8.0.0)"
 
 
 @pytest.mark.parametrize(
-    ("tensorflow", "keras", "fix"),
+    ("installed", "name", "status", "fix"),
     [
-        ("2.21.0", "2.15.0", 'pip install "keras>=3"'),
-        ("2.15.0", "3.1.0", 'pip install "keras<3"'),
-        ("2.15.1", "2.15.0", ""),
+        ([], "Python", "ok", ""),
+        ([], "TensorFlow", "warn", "pip install tensorflow, if jobs use this environment"),
+        ([], "protobuf", "fail", "pip install protobuf"),
+        ([], "grpcio", "fail", "pip install grpcio"),
+        ([TENSORFLOW, "tensorflow-cpu 2.20.0"], "TensorFlow", "warn", "pip uninstall -y tensorflow tensorflow-cpu"),
+        (["tensorflow 2.15.0", "tensorflow-intel 2.15.0"], "TensorFlow", "ok", ""),
+        (["tf-nightly 2.9.0.dev20220101"], "TensorFlow", "warn", 'pip install "tensorflow>=2.13"'),
+        ([TENSORFLOW, "keras 2.15.0"], "Keras", "warn", 'pip install "keras>=3"'),
+        (["tensorflow 2.15.0", "keras 3.1.0"], "Keras", "warn", 'pip install "keras<3"'),
+        (["tensorflow 2.15.1", "keras 2.15.0"], "Keras", "ok", ""),
+        ([TENSORFLOW], "Keras", "warn", "pip install keras"),
+        ([WITH_PROTOBUF, "protobuf 5.29.1"], "protobuf", "warn", 'pip install "protobuf<8.0.0,>=6.31.1"'),
+        ([WITH_PROTOBUF, "protobuf 6.31.1"], "protobuf", "ok", ""),
+        ([WITH_PROTOBUF, "protobuf 7.1rc1"], "protobuf", "ok", ""),
+        ([WITH_PROTOBUF, "protobuf 8"], "protobuf", "warn", 'pip install "protobuf<8.0.0,>=6.31.1"'),
+        (["grpcio 1.48.2"], "grpcio", "warn", 'pip install "grpcio>=1.60"'),
     ],
 )
-def test_keras_must_fit(made: Made, tensorflow: str, keras: str, fix: str) -> None:
-    made.install("tensorflow", tensorflow)
-    made.install("keras", keras)
-    assert made.software_check("Keras").fix == fix
-
-
-def test_keras_is_missing(made: Made) -> None:
-    made.install("tensorflow", "2.21.0")
-    assert made.software_check("Keras").fix == "pip install keras"
+def test_a_package(made: Made, installed: list[str], name: str, status: str, fix: str) -> None:
+    for package in installed:
+        made.install(*package.split(" ", 2))
+    check = made.software_check(name)
+    assert (check.status, check.fix.partition(", then")[0]) == (status, fix)
+    assert ("overwrite" in check.found) == ("uninstall" in fix)
 
 
 def test_legacy_keras_is_asked_for(made: Made) -> None:
@@ -311,15 +282,64 @@ def test_legacy_keras_is_asked_for(made: Made) -> None:
     assert made.software_check("Keras").fix == "pip install tf_keras"
 
 
-@pytest.mark.parametrize(("version", "status"), [("5.29.1", "warn"), ("6.31.1", "ok"), ("8", "warn"), ("7.1rc1", "ok")])
-def test_what_tensorflow_wants_of_protobuf(made: Made, version: str, status: str) -> None:
-    made.install("tensorflow", "2.21.0", "protobuf (>=6.31.1,<8.0.0)")
-    made.install("protobuf", version)
-    check = made.software_check("protobuf")
-    assert check.status == status
-    assert check.fix == ('pip install "protobuf<8.0.0,>=6.31.1"' if status == "warn" else "")
+def test_packages_that_get_along(made: Made) -> None:
+    made.install("tensorflow", "2.21.0", "protobuf<8.0.0,>=6.31.1", "keras>=3.12.0", 'grpcio>=9 ; extra == "odd"')
+    for name, version in (("keras", "3.15.1"), ("protobuf", "6.31.1"), ("grpcio", "1.85.1"), ("tfperf", "0.1.0")):
+        made.install(name, version)
+    checks = software_checks(made.machine)
+    assert {check.status for check in checks} == {"ok"}
+    assert [check.found for check in checks[1:]] == ["0.1.0", "tensorflow 2.21.0", "keras 3.15.1", "6.31.1", "1.85.1"]
 
 
-def test_an_old_grpcio(made: Made) -> None:
-    made.install("grpcio", "1.48.2")
-    assert made.software_check("grpcio").fix == 'pip install "grpcio>=1.60"'
+# --- jobs: a double of a server ---
+
+
+TRAIN = host(event("train", 0, 5))
+GPU = plane("/device:GPU:0", line("Stream #7(Compute)", event("gemm", 0, 5)))
+NO_CUPTI = ("Failed to load libcupti (is it installed and accessible?)",)
+
+
+def ask(port: int, machine: Machine | None = None) -> dict[str, Check]:
+    return by_name(job_checks(Address("localhost", port), machine or Machine()))
+
+
+def test_nobody_listens() -> None:
+    check = ask(free_port())["profiler"]
+    assert (check.status, "no server listens" in check.found) == ("fail", True)
+    assert "tfperf.serve()" in check.fix
+
+
+def test_something_else_listens() -> None:
+    with listening(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as port:
+        check = ask(port)["profiler"]
+    assert (check.status, "not a profiler server" in check.found) == ("fail", True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "name", "status", "words"),
+    [
+        pytest.param(
+            refuse(grpc.StatusCode.INTERNAL, "Another profiling session active."),
+            *("profiler", "warn", "already being profiled"),
+            id="profiled already",
+        ),
+        pytest.param(writes_on_its_disk(space(TRAIN)), "trace of the job", "ok", "1 event", id="old, on this disk"),
+        pytest.param(replies(), "profiler", "warn", "its own disk", id="old, on another disk"),
+        pytest.param(replies(b"<html>"), "profiler", "fail", "", id="no trace"),
+        pytest.param(replies(space(TRAIN, GPU)), "job's GPU", "ok", "1 event", id="GPU"),
+        pytest.param(replies(space(TRAIN, errors=NO_CUPTI)), "job's GPU", "fail", "libcupti", id="GPU is not traced"),
+    ],
+)
+def test_a_job(answer: Answer, name: str, status: str, words: str) -> None:
+    with serving({"Profile": answer}) as port:
+        check = ask(port)[name]
+    assert (check.status, words in check.found) == (status, True)
+    assert ("LD_LIBRARY_PATH" in check.fix) == (words == "libcupti")
+
+
+def test_a_job_that_cannot_be_seen_has_not_the_rights_of_this_process(made: Made) -> None:
+    made.gpu()
+    made.restrict(restricted=True, capabilities=1 << 21)
+    with serving({"Profile": replies(space(host(event("cuLaunchKernel", 0, 5))))}) as port:
+        check = ask(port, made.machine)["job's GPU"]
+    assert check.fix.startswith("the driver of this machine allows only administrators to profile")

@@ -16,6 +16,7 @@ from tfperf.capture.graph_collector import Collector
 from tfperf.formats.models.input_file import TfprofInputError
 from tfperf.models.tfprof.options import PRESETS, options_from
 from tfperf.models.tfprof.sources import read_folder
+from tfperf.models.tfprof.views import show_tree
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 
@@ -114,7 +115,6 @@ json.dump(facts, open("facts.json", "w"))
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where a job left its collections, and what it saw of them."""
     folder = tmp_path_factory.mktemp("collector")
     assert "incomplete shapes" not in run_job(folder, _SCRIPT)
     return folder
@@ -125,33 +125,18 @@ def facts(folder: Path) -> dict[str, Any]:
     return dict(json.loads((folder / "facts.json").read_text()))
 
 
-PARAMETERS = options_from(PRESETS["parameters"])
-
-
 @pytest.mark.tensorflow
 def test_every_third_step_is_there_with_its_times(folder: Path, facts: dict[str, Any]) -> None:
-    assert facts["steps"] == [0, 3, 6]
     model = read_folder(folder / "steps")
-    assert [*model.steps] == [0, 3, 6]
+    assert [*model.steps] == facts["steps"] == [0, 3, 6]
     assert facts["size_bytes"] == sum(path.stat().st_size for path in (folder / "steps").glob("run_metadata_*"))
-    own = values_of(model, "runs")
-    assert own["hidden/Relu"] >= 1
-
-
-@pytest.mark.tensorflow
-def test_the_open_shapes_are_those_of_a_run(folder: Path) -> None:
-    model = read_folder(folder / "steps")
+    assert values_of(model, "runs")["hidden/Relu"] >= 1
     per_run = dict(zip(model.names, model.float_ops.tolist(), strict=True))
-    assert per_run["hidden/MatMul"] == 2 * 3 * 8 * 4
+    assert per_run["hidden/MatMul"] == 2 * 3 * 8 * 4, "the open shapes are those of a run"
     assert per_run["hidden/BiasAdd"] == 3 * 4
-
-
-@pytest.mark.tensorflow
-def test_the_layers_hold_their_parameters(folder: Path) -> None:
-    model = read_folder(folder / "steps")
-    kinds = {model.types[kind] for kind in model.type_of[1].tolist()}
-    assert "_trainable_variables" in kinds
+    assert "_trainable_variables" in {model.types[kind] for kind in model.type_of[1].tolist()}
     assert values_of(model, "params")["hidden/kernel"] == 32
+    assert facts["checkpoint"] == ["hidden/bias", "hidden/kernel", "steps"]
 
 
 @pytest.mark.tensorflow
@@ -160,11 +145,6 @@ def test_nothing_of_the_user_changes(facts: dict[str, Any]) -> None:
     assert facts["own_checkpoint"]
     assert facts["own_metadata"]
     assert (facts["shape"], facts["other_batch"]) == ([3, 8], [5, 8])
-
-
-@pytest.mark.tensorflow
-def test_the_checkpoint_has_all_variables(facts: dict[str, Any]) -> None:
-    assert facts["checkpoint"] == ["hidden/bias", "hidden/kernel", "steps"]
 
 
 @pytest.mark.tensorflow
@@ -183,20 +163,19 @@ def test_a_job_goes_on_where_nothing_can_be_written(facts: dict[str, Any]) -> No
     assert facts["went on"] == [True, True]
     (message,) = facts["gone"]
     assert message.startswith("wrote tfprof data of 0 steps to gone; tracing stopped: cannot write")
+    assert facts["second"].startswith("OutputError: function already has a graph")
 
 
 @pytest.mark.tensorflow
 def test_a_function_has_parameters_and_float_operations_and_no_times(folder: Path) -> None:
     model = read_folder(folder / "function")
     params, float_ops = values_of(model, "params"), values_of(model, "float_ops")
-    assert {name: params[name] for name in ("hidden/kernel", "hidden/kernel_1", "mean")} == {
-        "hidden/kernel": 32,
-        "hidden/kernel_1": 4,
-        "mean": 4,
-    }
+    assert [params[name] for name in ("hidden/kernel", "hidden/kernel_1", "mean")] == [32, 4, 4]
     assert float_ops["MatMul"] == 2 * 3 * 8 * 4
     assert not model.steps
     assert "job.py" in {Path(file).name for file in model.stacks.files}
+    shown = show_tree(model, "scope", options_from(PRESETS["parameters"]))
+    assert shown.tree.names == ["_TFProfRoot", "hidden", "hidden/kernel", "hidden/kernel_1"], "what is trained"
 
 
 @pytest.mark.tensorflow
@@ -205,19 +184,6 @@ def test_what_a_function_lacks_is_said(facts: dict[str, Any]) -> None:
     ((message, place),) = facts["open"]
     assert message.startswith("float operations of 3 ops are unknown, because shapes")
     assert place == "job.py"
-
-
-@pytest.mark.tensorflow
-def test_only_trainable_variables_of_a_function_are_parameters(folder: Path) -> None:
-    from tfperf.models.tfprof.views import show_tree
-
-    shown = show_tree(read_folder(folder / "function"), "scope", PARAMETERS)
-    assert shown.tree.names == ["_TFProfRoot", "hidden", "hidden/kernel", "hidden/kernel_1"]
-
-
-@pytest.mark.tensorflow
-def test_a_folder_holds_one_graph(facts: dict[str, Any]) -> None:
-    assert facts["second"].startswith("OutputError: function already has a graph")
 
 
 def test_a_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:

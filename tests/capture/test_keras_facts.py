@@ -34,11 +34,8 @@ def fitted(adapter: Any, keras: int = 3) -> dict[str, int]:
     return Model().fit(keras_facts, adapter, keras)
 
 
-def test_keras_3_has_the_batch_size_as_a_property() -> None:
+def test_keras_2_has_the_batch_size_as_a_method() -> None:
     assert fitted(SimpleNamespace(batch_size=40)) == {"steps_per_execution": 1, "batch_size": 40}
-
-
-def test_keras_2_has_it_as_a_method() -> None:
     assert fitted(SimpleNamespace(batch_size=lambda: 40), keras=2)["batch_size"] == 40
 
 
@@ -59,18 +56,12 @@ def tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("tensorflow")
-def test_of_a_dataset_without_a_static_shape_the_batch_stage_tells() -> None:
-    batched = dataset_class("_BatchDataset", _batch_size=16)
-    cached = dataset_class("CacheDataset", _input_dataset=batched)
-    prefetched = dataset_class("_PrefetchDataset", _input_dataset=cached)
-    assert fitted(SimpleNamespace(batch_size=None, _dataset=prefetched))["batch_size"] == 16
-
-
-@pytest.mark.usefixtures("tensorflow")
-def test_behind_a_map_nothing_is_known() -> None:
-    batched = dataset_class("_BatchDataset", _batch_size=16)
-    mapped = dataset_class("_MapDataset", _input_dataset=batched)
-    assert "batch_size" not in fitted(SimpleNamespace(batch_size=None, _dataset=mapped))
+@pytest.mark.parametrize(("stages", "size"), [(["Cache", "_Prefetch"], 16), (["_Map"], None)])
+def test_without_a_static_shape_the_batch_stage_tells_unless_a_map_follows(stages: list[str], size: int | None) -> None:
+    dataset = dataset_class("_BatchDataset", _batch_size=16)
+    for stage in stages:
+        dataset = dataset_class(f"{stage}Dataset", _input_dataset=dataset)
+    assert fitted(SimpleNamespace(batch_size=None, _dataset=dataset)).get("batch_size") == size
 
 
 def test_a_keras_of_another_structure_is_unknown() -> None:

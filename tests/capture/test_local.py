@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from builders import known
 from job_environment import job_environment
 from test_with_tensorflow import xprof_rows
 
@@ -22,6 +23,7 @@ import tfperf
 from tfperf.base.arrays import Intervals
 from tfperf.formats.wire.contents import Contents, look_into
 from tfperf.formats.wire.encode import one_varint
+from tfperf.trace.logdir import find_runs
 from tfperf.trace.read import read_host
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
@@ -74,7 +76,7 @@ stopped = []
 thread = threading.Thread(target=lambda: stopped.append(local.stop()))
 thread.start()
 thread.join()
-results["other_thread"] = [str(stopped[0].path), stopped[0].reason]
+results["thread"] = str(stopped[0].path)
 
 for kind in (ZeroDivisionError, KeyboardInterrupt, SystemExit):
     name = kind.__name__
@@ -217,10 +219,8 @@ def test_levels_reach_the_tracers(results: dict[str, Any]) -> None:
     assert 0 < marked_only.event_count < usual.event_count < python.event_count
     assert python.has_python_frames
     assert not usual.has_python_frames
-    assert [results[name][1:] for name in ("usual", "python")] == [
-        ["", usual.event_count, []],
-        ["", python.event_count, []],
-    ]
+    for name, held in (("usual", usual), ("python", python)):
+        assert results[name][1:] == ["", held.event_count, []]
 
 
 def test_a_host_tracer_that_is_off_records_nothing_and_says_so(results: dict[str, Any]) -> None:
@@ -241,9 +241,7 @@ def test_marked_steps_are_found_for_sure(results: dict[str, Any], name: str) -> 
 
 def test_xprof_finds_the_same_steps(results: dict[str, Any], tmp_path: Path) -> None:
     rows = xprof_rows(Path(results["usual"][0]).parents[3], tmp_path / "xprof")
-    assert [row["stepnum"] for row in rows] == [
-        f"train {number}" for number in range(1, 9)
-    ]  # all but the first and the last
+    assert [row["stepnum"] for row in rows] == [f"train {number}" for number in range(1, 9)], "all but first and last"
 
 
 def test_steps_of_two_threads(results: dict[str, Any]) -> None:
@@ -264,9 +262,7 @@ def test_the_trace_says_what_python_did(results: dict[str, Any]) -> None:
     path, callbacks = results["python_record"]
     assert not callbacks, "nothing of it stays in the process"
     trace = read_host(Path(path))
-    pauses, cpu = trace.python_activity.pauses, trace.python_activity.cpu
-    assert pauses is not None
-    assert cpu is not None
+    pauses, cpu = known(trace.python_activity.pauses), known(trace.python_activity.cpu)
     (explicit,) = np.flatnonzero([place.endswith(" clean") for place in pauses.places])[-1:]
     assert trace.end_ps.max() < pauses.end_ps[explicit], "what ran before the collection is before it in the trace"
     asleep = Intervals(pauses.end_ps[explicit : explicit + 1], cpu.end_ps[-1:])
@@ -278,8 +274,7 @@ def test_the_measured_overhead_is_in_the_trace(results: dict[str, Any]) -> None:
     path, percent = results["overhead"]
     facts = read_host(Path(path)).capture_facts
     assert facts.overhead_percent == percent
-    assert facts.usual_step_ms is not None
-    assert facts.usual_step_ms > 0
+    assert known(facts.usual_step_ms) > 0
     report = tfperf.load(path, sections=["environment", "gaps"]).report()
     (environment, gaps) = (section for section in report.sections if section.name in ("environment", "gaps"))
     shown = {fact.key: fact.value for fact in environment.facts}
@@ -352,17 +347,11 @@ def test_an_unusable_logdir_is_an_error_before_tensorflow_starts(results: dict[s
 
 
 @pytest.mark.parametrize(
-    "name", ["twice", "ZeroDivisionError", "KeyboardInterrupt", "SystemExit", "goes_on", "relative", "forked"]
+    "name", ["twice", "thread", "ZeroDivisionError", "KeyboardInterrupt", "SystemExit", "goes_on", "relative", "forked"]
 )
 def test_the_trace_is_whole_all_the_same(results: dict[str, Any], logs: Path, name: str) -> None:
     assert Path(results[name]).is_relative_to(logs / name)
     assert step_count(results[name]) == 10
-
-
-def test_start_and_stop_in_different_threads(results: dict[str, Any]) -> None:
-    path, reason = results["other_thread"]
-    assert reason == ""
-    assert step_count(path) == 10
 
 
 def test_a_block_may_stop_itself(results: dict[str, Any]) -> None:
@@ -424,3 +413,72 @@ def test_without_tensorflow(tmp_path: Path) -> None:
         "print(json.dumps([reason(call)[0] for call in calls] + os.listdir(LOGS)))"
     )
     assert json.loads(run(script, tmp_path).stdout) == ["no_tensorflow", "no_tensorflow"]
+
+
+# Two processes under one TF_CONFIG profile themselves into one run, whichever way they are profiled
+
+
+_WORKER = """
+import os
+import signal
+import tensorflow as tf
+import tfperf
+from tfperf.keras import ProfileCallback
+
+@tf.function
+def work(x):
+    return tf.reduce_sum(tf.matmul(x, x))
+
+def profile(**options):
+    with tfperf.profile("logs", **options):
+        for number in range(3):
+            with tfperf.step(number):
+                work(tf.ones((50, 50)))
+
+profile()
+profile(run="named")
+callback = ProfileCallback("logs", batches=(2, 3), verbose=False)
+for batch in range(5):
+    callback.on_train_batch_begin(batch)
+    work(tf.ones((50, 50)))
+    callback.on_train_batch_end(batch)
+os.environ["TFPERF_RUN"] = "of-the-launcher"
+if '"index": 1' in os.environ["TF_CONFIG"]:
+    os.kill(os.getpid(), signal.SIGKILL)
+profile()
+"""
+
+
+@pytest.fixture(scope="module")
+def of_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("job")
+    (folder / "job.py").write_text(_WORKER)
+    cluster = {"worker": ["127.0.0.1:21001", "127.0.0.1:21002"]}
+    tasks = [{"cluster": cluster, "task": {"type": "worker", "index": index}} for index in range(2)]
+    environments = [job_environment(keras=False) | {"TF_CONFIG": json.dumps(task)} for task in tasks]
+    command, pipe = [sys.executable, "job.py"], subprocess.PIPE
+    workers = [subprocess.Popen(command, cwd=folder, env=each, stderr=pipe, text=True) for each in environments]
+    errors = [worker.communicate()[1] for worker in workers]
+    assert [worker.returncode for worker in workers] == [0, -9], errors
+    return folder / "logs"
+
+
+def test_each_profile_is_one_run_with_a_file_for_each_worker(of_two_workers: Path) -> None:
+    runs = find_runs(of_two_workers)
+    tasks = {run.name: [file.host.rpartition("_")[2] for file in run.files] for run in runs}
+    of_both = {name: tasks.pop(name) for name in list(tasks) if name != "of-the-launcher"}
+    assert len(of_both) == 3, "by the count, by a name, by the steps"
+    assert "named" in of_both
+    assert all(hosts == ["worker-0", "worker-1"] for hosts in of_both.values()), of_both
+    assert tasks == {"of-the-launcher": ["worker-0"]}, "what the other gave is kept"
+    assert not list(of_two_workers.rglob("*.tmp"))
+
+
+def test_a_trace_says_which_task_it_is_of(of_two_workers: Path) -> None:
+    analysis = tfperf.load(of_two_workers, run="named", sections=["environment"])
+    facts = [host["environment"].facts for host in analysis.hosts]
+    tasks = [(each.task_type, each.task_index, each.cluster_size) for each in facts]
+    assert tasks == [("worker", 0, 2), ("worker", 1, 2)]
+    assert facts[0].cluster_id == facts[1].cluster_id
+    starts = [each.start_time_us for each in facts]
+    assert all(start and 1e15 < start < 1e16 for start in starts)

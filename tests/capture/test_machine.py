@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from builders import known
 from capture.made import Made
 
 import tfperf
@@ -58,8 +59,7 @@ def jax(**state: Any) -> dict[str, Any]:
     ],
 )
 def test_the_task(environment: dict[str, str], modules: dict[str, Any], suffix: str, size: int | None) -> None:
-    task = this_task(environment, modules)
-    assert task is not None
+    task = known(this_task(environment, modules))
     assert (task.suffix, task.cluster_size) == (suffix, size)
     assert host_name(environment, modules) == socket.gethostname() + suffix
 
@@ -76,9 +76,7 @@ def test_a_name_that_is_given_comes_first() -> None:
 
 def test_tasks_of_one_cluster_have_one_id() -> None:
     def cluster_id(environment: dict[str, str], modules: dict[str, Any] | None = None) -> str:
-        task = this_task(environment, modules or {})
-        assert task is not None
-        return task.cluster_id
+        return known(this_task(environment, modules or {})).cluster_id
 
     ids = [cluster_id(tf_config()), cluster_id(SLURM), cluster_id(MPI), cluster_id(RANK), cluster_id({}, jax())]
     assert len({*ids, ""}) == 6
@@ -123,9 +121,6 @@ def test_the_machine_and_the_software(made: Made) -> None:
     assert facts.gpu_driver_version == "535.104.05"
     assert (facts.cpu_count, facts.cpu_affinity) == (os.cpu_count(), len(os.sched_getaffinity(0)))
     assert (facts.cpu_quota, facts.memory_limit_bytes) == (None, None)
-
-
-def test_the_open_driver_has_another_line(made: Made) -> None:
     made.file("proc/driver/nvidia/version", OPEN_DRIVER)
     assert job_facts(made.machine).gpu_driver_version == "550.54.15"
 

@@ -6,11 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from builders import known
 
 from tfperf.base.errors import CaptureError, TfperfError, TraceFormatError
 from tfperf.capture.machine import this_task
@@ -27,12 +28,15 @@ from tfperf.formats.wire.schema import message_class
 
 
 def space(events: int = 1) -> bytes:
-    """A serialized XSpace with that many events."""
     made = message_class("XSpace")()
     line = made.planes.add(name=b"/host:CPU").lines.add(name=b"python")
     for _ in range(events):
         line.events.add(metadata_id=1, duration_ps=1000)
     return bytes(made.SerializeToString())
+
+
+def saved(folder: RunFolder, host: str, events: int = 1) -> Path:
+    return known(folder.save(host, space(events))[0])
 
 
 def files(folder: Path) -> list[str]:
@@ -54,8 +58,7 @@ def test_what_is_added_comes_behind_the_trace_and_counts(tmp_path: Path) -> None
     file.write_bytes(space(2))
     addition = message_class("XSpace")(planes=[{"name": b"/more"}]).SerializeToString()
     path, contents = RunFolder(tmp_path / "logs").adopt("vm", file, lambda _: addition)
-    assert path is not None
-    assert path.read_bytes() == space(2) + addition
+    assert known(path).read_bytes() == space(2) + addition
     assert (contents.event_count, contents.size_bytes) == (2, len(space(2) + addition))
     assert not file.exists()
 
@@ -72,10 +75,7 @@ def test_nothing_is_replaced(tmp_path: Path) -> None:
     """Neither the trace of the same host nor the run of the same second."""
     folder, same_second = RunFolder(tmp_path), RunFolder(tmp_path)
     same_second.name = folder.name
-    first, _ = folder.save("vm", space(1))
-    second, _ = folder.save("vm", space(2))
-    third, _ = same_second.save("vm", space(3))
-    assert first is not None and second is not None and third is not None  # noqa: PT018
+    first, second, third = saved(folder, "vm", 1), saved(folder, "vm", 2), saved(same_second, "vm", 3)
     assert [first.name, second.name, third.name] == ["vm.xplane.pb", f"vm_{os.getpid()}.xplane.pb", "vm.xplane.pb"]
     assert third.parent.name == f"{folder.name}_1" == same_second.name
     assert [path.read_bytes() for path in (first, second, third)] == [space(1), space(2), space(3)]
@@ -85,10 +85,8 @@ def test_a_run_of_a_given_name_is_joined(tmp_path: Path) -> None:
     """By two processes, whose hosts have one name, or two."""
     folders = [RunFolder(tmp_path, RunName(given="job-7")) for _ in range(2)]
     hosts = [("a", "vm"), ("b", "vm")]
-    paths = [
-        folder.save(host, space(1))[0] for folder, of_folder in zip(folders, hosts, strict=True) for host in of_folder
-    ]
-    assert [path and str(path.relative_to(tmp_path)) for path in paths] == [
+    paths = [saved(folder, host) for folder, of_folder in zip(folders, hosts, strict=True) for host in of_folder]
+    assert [str(path.relative_to(tmp_path)) for path in paths] == [
         f"plugins/profile/job-7/{name}.xplane.pb" for name in ("a", "vm", "b", f"vm_{os.getpid()}")
     ]
     with pytest.raises(TraceFormatError):
@@ -99,8 +97,7 @@ def test_a_run_of_a_given_name_is_joined(tmp_path: Path) -> None:
 def test_a_run_that_is_agreed_on_is_joined(tmp_path: Path) -> None:
     first, second = (RunFolder(tmp_path, RunName(key="0" * 16)) for _ in range(2))
     second.name = "another_second"
-    paths = [folder.save(host, space(1))[0] for folder, host in ((first, "a"), (second, "b"))]
-    assert {path and path.parent for path in paths} == {first.path}
+    assert {saved(first, "a").parent, saved(second, "b").parent} == {first.path}
     assert second.name == first.name
 
 
@@ -110,8 +107,7 @@ def test_an_empty_run_may_vanish_before_a_trace_comes(tmp_path: Path) -> None:
     assert first.make() == second.make()
     first.drop_if_empty()
     assert not first.path.exists()
-    path, _ = second.save("b", space())
-    assert path is not None
+    path = saved(second, "b")
     assert path.read_bytes() == space()
     second.drop_if_empty()
     assert path.exists()
@@ -140,33 +136,21 @@ def test_a_trace_without_events_is_counted_and_not_kept(tmp_path: Path) -> None:
 
 def test_a_failure_takes_no_other_trace_with_it(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    path, _ = folder.save("good", space())
+    path = saved(folder, "good")
     with pytest.raises(TraceFormatError):
         folder.save("bad", b"not a trace")
-    assert path is not None
     assert [entry.name for entry in path.parent.iterdir()] == ["good.xplane.pb"]
 
 
 def test_many_hosts_at_once_some_of_them_broken(tmp_path: Path) -> None:
     """Whoever fails removes an empty folder: never under the feet of another."""
-    folder, kept, unexpected = RunFolder(tmp_path), [], []
-
-    def save(number: int) -> None:
-        try:
-            kept.append(folder.save("vm", space() if number % 2 else b"not a trace")[0])
-        except TraceFormatError:
-            pass
-        except CaptureError as error:
-            unexpected.append(error)
-
-    threads = [threading.Thread(target=save, args=(number,)) for number in range(40)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert unexpected == []
-    assert len(set(kept)) == 20
-    assert all(path is not None and path.read_bytes() == space() for path in kept)
+    folder = RunFolder(tmp_path)
+    with ThreadPoolExecutor(40) as threads:
+        saves = [threads.submit(folder.save, "vm", space() if number % 2 else b"not a trace") for number in range(40)]
+    assert [type(save.exception()) for save in saves] == [TraceFormatError, type(None)] * 20
+    kept = {known(save.result()[0]) for save in saves[1::2]}
+    assert len(kept) == 20
+    assert {path.read_bytes() for path in kept} == {space()}
 
 
 def test_only_folders_that_were_made_here_are_removed_again(tmp_path: Path) -> None:
@@ -178,30 +162,16 @@ def test_only_folders_that_were_made_here_are_removed_again(tmp_path: Path) -> N
     assert files(tmp_path) == ["mine"]
 
 
-def test_adopting_moves_the_file(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    scratch = folder.scratch()
-    (scratch / "foreign").write_bytes(space())
-    path, _ = folder.adopt("vm", scratch / "foreign")
-    assert path is not None
-    assert path.read_bytes() == space()
-    assert list(scratch.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("host", "name"),
-    [("../../etc/x", "__.._etc_x"), (".hidden", "_hidden"), ("a b:1", "a_b_1"), ("", "host"), ("é" * 300, "_")],
+    [
+        *(("../../etc/x", "__.._etc_x"), (".hidden", "_hidden"), ("a b:1", "a_b_1"), ("", "host"), ("é" * 300, "_")),
+        ("x" * 999, "x" * 200),
+    ],
 )
 def test_no_name_of_a_host_leaves_the_folder(tmp_path: Path, host: str, name: str) -> None:
     folder = RunFolder(tmp_path)
-    path, _ = folder.save(host, space())
-    assert path == folder.path / f"{name}.xplane.pb"
-
-
-def test_a_long_name_is_cut(tmp_path: Path) -> None:
-    path, _ = RunFolder(tmp_path).save("x" * 999, space())
-    assert path is not None
-    assert path.name == "x" * 200 + ".xplane.pb"
+    assert saved(folder, host) == folder.path / f"{name}.xplane.pb"
 
 
 @pytest.mark.parametrize("logdir", ["gs://bucket/logs", Path("gs://bucket/logs"), "s3://b", "hdfs://name:9000/logs"])
@@ -233,19 +203,15 @@ def test_a_relative_logdir_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
     folder = RunFolder("logs")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    path, _ = folder.save("vm", space())
-    assert path is not None
-    assert path.is_relative_to(tmp_path / "logs")
+    assert saved(folder, "vm").is_relative_to(tmp_path / "logs")
 
 
 def task(index: int, **cluster: list[str]) -> dict[str, str]:
-    """The environment of a worker."""
     config = {"cluster": cluster or {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": index}}
     return {"TF_CONFIG": json.dumps(config)}
 
 
 def names(environment: dict[str, str], *moments: str, run: str | None = None) -> list[RunName]:
-    """Return the names of the profiles that one process takes."""
     count, of_process = ProfileCount(), this_task(environment, {})
     return [count.next_name(run, moment, environment, of_process) for moment in moments]
 
@@ -287,8 +253,6 @@ KEY = "0123456789abcdef"
 
 
 class Runs:
-    """A folder of runs, and a process that makes runs in it."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.made: list[str] = []
@@ -316,13 +280,8 @@ def runs(tmp_path: Path) -> Runs:
 
 
 def test_who_comes_later_joins(runs: Runs) -> None:
-    assert [runs.agreed(), runs.agreed(), runs.agreed("fedcba9876543210"), runs.agreed()] == [
-        "run0",
-        "run0",
-        "run1",
-        "run0",
-    ]
-    assert runs.made == ["run0", "run1"]
+    joined = [runs.agreed(), runs.agreed(), runs.agreed("fedcba9876543210"), runs.agreed()]
+    assert (joined, runs.made) == (["run0", "run0", "run1", "run0"], ["run0", "run1"])
 
 
 def test_processes_that_come_at_the_same_time(tmp_path: Path) -> None:
@@ -330,12 +289,12 @@ def test_processes_that_come_at_the_same_time(tmp_path: Path) -> None:
     script = (
         "import os, sys, time\nfrom pathlib import Path\nfrom tfperf.capture.run_folder import agreed_run\n"
         "runs = Path(sys.argv[1])\n"
-        "children = []\n"
+        "children, (waiting, go) = [], os.pipe()\n"
         "for child in range(8):\n"
         "    process = os.fork()\n"
         "    if not process:\n"
-        "        go = time.monotonic() + 0.2\n"
-        "        while time.monotonic() < go: pass\n"
+        "        os.close(go)\n"
+        "        os.read(waiting, 1)  # until all have started\n"
         "        for key in range(40):\n"
         "            def make():\n"
         "                folder = runs / f'{key}-made-by-{child}'\n"
@@ -344,6 +303,8 @@ def test_processes_that_come_at_the_same_time(tmp_path: Path) -> None:
         "            (agreed_run(runs, f'{key:016x}', make) / str(child)).touch()\n"
         "        os._exit(0)\n"
         "    children.append(process)\n"
+        "time.sleep(0.2)\n"
+        "os.close(go)\n"
         "sys.exit(any(os.waitpid(process, 0)[1] for process in children))\n"
     )
     done = subprocess.run([sys.executable, "-c", script, tmp_path], capture_output=True, text=True, check=False)
@@ -355,8 +316,7 @@ def test_processes_that_come_at_the_same_time(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
 def test_the_run_of_an_earlier_execution_of_the_job_is_not_joined(runs: Runs) -> None:
-    started_s = process_start_s()
-    assert started_s is not None
+    started_s = known(process_start_s())
     assert 0 <= time.time() - started_s < 86400
     runs.mark(0, run="old", time_s=started_s - 1)
     assert runs.agreed() == "run0"

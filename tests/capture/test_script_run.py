@@ -18,7 +18,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from capture.conftest import read_until
+from capture.conftest import ended, read_until, start_tfperf
 from click.testing import Result
 from job_environment import job_environment
 
@@ -78,8 +78,6 @@ for number in range(30):
 
 
 class Runs:
-    """`tfperf run` in a folder of its own."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
@@ -87,18 +85,9 @@ class Runs:
         self, script: str, *arguments: str, options: tuple[str, ...] = (), keras: bool | None = None
     ) -> subprocess.Popen[str]:
         (self.folder / "train.py").write_text(script)
-        command = [sys.executable, "-m", "tfperf", "run", *options, "train.py", *arguments]
         environment = job_environment(keras="keras" in script if keras is None else keras)
-        return subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=environment,
-            text=True,
-            start_new_session=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        words = ("run", *options, "train.py", *arguments)
+        return start_tfperf(self.folder, *words, env=environment, stdin=subprocess.PIPE)
 
     def __call__(
         self, script: str, *arguments: str, options: tuple[str, ...] = (), keras: bool | None = None
@@ -138,13 +127,11 @@ for number in range(20):
     with tfperf.step(number):
         compute(prepare(number))
 """
-
-
 JSON = ("-o", "report.json")
 
 
 def assert_steps_from_10(numbers: list[int]) -> None:
-    """Assert that these are the steps that run takes by itself: so many as ran in four seconds, but ten at least."""
+    """Assert that these are the steps that run takes by itself: those of four seconds, but at least ten."""
     assert numbers == list(range(10, 10 + len(numbers)))
     assert len(numbers) >= 10
 
@@ -179,13 +166,23 @@ def test_any_other_script_by_time(run: Runs) -> None:
     assert run.report()["summary"].get("step_count", 0) > 0, err
 
 
+def without_trace(*, steps: tuple[int, int] | None = None, after_s: float = 60.0) -> _ScriptJob:
+    plan = Plan(logdir="logs", steps=steps, after_s=after_s, duration_s=2.0, options=TracerOptions())
+    return _ScriptJob(Orders(plan, False, "result.json", None))
+
+
 def test_the_hint_of_a_script_that_ends_too_early_is_a_duration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", ModuleType("tensorflow"))
-    plan = Plan(logdir="logs", steps=None, after_s=60.0, duration_s=2.0, options=TracerOptions())
-    job = _ScriptJob(Orders(plan, False, "result.json", None))
+    job = without_trace()
     for seconds, hint in ((0.01, "0.1s"), (7.0, "3.5s"), (50.0, "25s")):
         job._started_s = time.monotonic() - seconds
-        assert job._why_no_trace().message.endswith(f"pass --after {hint}")
+        assert job._why_no_trace().message.endswith(
+            f"after its start, but profiling starts after 60 s; pass --after {hint}"
+        )
+    # Importing TensorFlow may take longer than the time that is waited after it.
+    early = without_trace(steps=(10, 19), after_s=10.0)._why_no_trace()
+    assert early.reason == "no_steps"
+    assert "s after importing TensorFlow, but profiling starts after 10 s; pass --after" in early.message
 
 
 def test_a_script_has_the_variables_of_its_user(tmp_path: Path) -> None:
@@ -193,15 +190,8 @@ def test_a_script_has_the_variables_of_its_user(tmp_path: Path) -> None:
         "import os\nprint(*map(os.getenv, ('OPENBLAS_NUM_THREADS', 'JE_ARROW_MALLOC_CONF')))"
     )
     variables = {name: value for name, value in os.environ.items() if not name.startswith(("OPENBLAS", "JE_ARROW"))}
-    done = subprocess.run(
-        [sys.executable, "-m", "tfperf", "run", "script.py"],
-        cwd=tmp_path,
-        env={**variables, "OPENBLAS_NUM_THREADS": "3"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.splitlines()[0] == "3 None"
+    done = ended(start_tfperf(tmp_path, "run", "script.py", env={**variables, "OPENBLAS_NUM_THREADS": "3"}))
+    assert done.out.splitlines()[0] == "3 None"
 
 
 def test_a_script_without_tensorflow(run: Runs) -> None:
@@ -242,18 +232,15 @@ def test_a_script_in_a_python_without_its_library(
     (tmp_path / "sitecustomize.py").write_text(_BARE)
     (tmp_path / "train.py").write_text(script)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    command = [sys.executable, "-m", "tfperf", "run", "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert f"{library} is not installed in this Python; install tfperf in " in done.stderr
-    assert done.stderr.count("\n") == 1
+    done = ended(start_tfperf(tmp_path, "run", "train.py"))
+    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
+    assert f"{library} is not installed in this Python; install tfperf in " in done.err
 
 
 def test_a_script_of_jax_without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     monkeypatch.setitem(sys.modules, "jax", ModuleType("jax"))
-    plan = Plan(logdir="logs", steps=None, after_s=60.0, duration_s=2.0, options=TracerOptions())
-    message = _ScriptJob(Orders(plan, False, "result.json", None))._why_no_trace().message
+    message = without_trace()._why_no_trace().message
     assert message == (
         "tfperf run profiles only TensorFlow, but the script uses JAX; "
         'use jax.profiler.trace("logs") in the script, then tfperf analyze logs'
@@ -295,27 +282,19 @@ def test_an_exception_is_shown_as_python_shows_it(run: Runs) -> None:
 def test_a_module(run: Runs) -> None:
     (run.folder / "package").mkdir()
     (run.folder / "package" / "train.py").write_text("import sys; print(__name__, sys.argv[1:])")
-    command = [sys.executable, "-m", "tfperf", "run", "-m", "package.train", "--steps", "x"]
-    done = subprocess.run(command, cwd=run.folder, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (1, "__main__ ['--steps', 'x']\n")
+    done = ended(start_tfperf(run.folder, "run", "-m", "package.train", "--steps", "x"))
+    assert (done.code, done.out) == (1, "__main__ ['--steps', 'x']\n")
 
 
-def test_a_script_that_is_terminated_writes_its_trace_first(run: Runs) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_script_and_what_came_is_kept(run: Runs, number: int) -> None:
+    """Ctrl-C is sent to all processes of the terminal, and is the script's."""
     process = run.start(_LOOP.replace("SECONDS", "100"), options=("--after", "100ms", "--duration", "100s", *JSON))
     wait_for_the_loop(process)
-    process.send_signal(signal.SIGTERM)
+    (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGTERM, err
-    assert run.report()["summary"].get("step_count", 0) > 0, err
-
-
-def test_ctrl_c_is_the_scripts_and_what_came_is_kept(run: Runs) -> None:
-    process = run.start(_LOOP.replace("SECONDS", "100"), options=("--after", "100ms", "--duration", "100s", *JSON))
-    wait_for_the_loop(process)
-    os.killpg(process.pid, signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 128 + signal.SIGINT, err
-    assert "KeyboardInterrupt" in err
+    assert process.returncode == 128 + number, err
+    assert ("KeyboardInterrupt" in err) == (number == signal.SIGINT)
     assert run.report()["summary"].get("step_count", 0) > 0, err
 
 
@@ -355,20 +334,8 @@ def test_the_script_finds_the_modules_that_python_would_find(run: Runs) -> None:
     (run.folder / "scripts").mkdir()
     script = run.folder / "scripts" / "paths.py"
     script.write_text("import sys; print(sys.path)")
-    alone, profiled = (
-        subprocess.run(
-            [sys.executable, *words], cwd=run.folder, capture_output=True, text=True, check=False, timeout=60
-        )
-        for words in ([script], ["-m", "tfperf", "run", script])
-    )
-    assert profiled.stdout == alone.stdout
-
-
-def test_a_script_that_ends_before_its_time_is_not_called_idle(run: Runs) -> None:
-    """Importing TensorFlow may take longer than the time that is waited after it."""
-    code, _, err = run("import tensorflow as tf\nprint(tf.ones(2) + 1)")
-    assert code == 1, err
-    assert "s after importing TensorFlow, but profiling starts after 10 s; pass --after" in err
+    alone = subprocess.run([sys.executable, script], cwd=run.folder, capture_output=True, text=True, check=True)
+    assert ended(start_tfperf(run.folder, "run", script)).out == alone.stdout
 
 
 def test_a_script_that_fails_has_no_advice_but_its_own(run: Runs) -> None:
@@ -386,17 +353,19 @@ def test_a_script_that_ends_too_early_is_told_what_to_try_and_steps_are_not_aske
     assert not (run.folder / "logs").exists()
 
 
-def test_a_report_that_exists_is_said_before_the_script_runs(run: Runs) -> None:
-    (run.folder / "report.json").touch()
-    code, out, err = run("print('ran')", options=JSON)
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("-o", "file"), "pass --force"),
+        (("-o", "no/such/report.json"), "does not exist; create it first"),
+        (("--logdir", "file/logs"), "is a file; pass a folder"),
+    ],
+)
+def test_what_cannot_be_written_is_said_before_the_script_runs(run: Runs, options: tuple[str, ...], words: str) -> None:
+    (run.folder / "file").touch()
+    code, out, err = run("print('ran')", options=options)
     assert (code, out) == (1, "")
-    assert "pass --force" in err
-
-
-def test_a_report_that_cannot_be_written_is_said_before_the_script_runs(run: Runs) -> None:
-    code, out, err = run("print('ran')", options=("-o", "no/such/report.json"))
-    assert (code, out) == (1, "")
-    assert "does not exist; create it first" in err
+    assert words in err
 
 
 @pytest.mark.parametrize(("script", "captured", "script_code", "code"), [(_STEPS, 1, 0, 1), ("", 0, 5, 5)])
@@ -412,7 +381,6 @@ def test_a_report_that_cannot_be_written_in_the_end_goes_to_stdout(
 
 
 def test_steps_that_never_come_are_exit_code_1(run: Runs) -> None:
-    """Unless the script fails, as that without TensorFlow does."""
     code, out, err = run(_STEPS, options=("--steps", "500..510"))
     assert code == 1
     assert "Step time" not in out
@@ -455,21 +423,7 @@ def test_a_script_that_is_stopped_may_save_its_work_and_says_how_it_ended(run: R
     assert (process.returncode, out) == (7, "saved\n"), err
 
 
-def test_a_script_that_does_not_stop_is_terminated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(script_run, "GRACE_SECONDS", 0.5)
-    for name, value in job_environment(keras=False).items():
-        monkeypatch.setenv(name, value)
-    script = tmp_path / "train.py"
-    script.write_text(f"import signal\nsignal.signal(signal.SIGINT, lambda *_: print('no', flush=True))\n{_ENDLESS}")
-    plan = choose_plan(tmp_path / "logs", TracerOptions(), steps=(10, 19))
-    code, captured = script_run.run_script([str(script)], plan, stop_after_profile=True)
-    assert (code, captured.reason, capfd.readouterr().out) == (0, "", "no\n")
-    assert captured.path is not None
-
-
-_HANGS = """
+_DESTROYED = """
 import ctypes
 class Destroyed:
     def __del__(self):
@@ -479,31 +433,38 @@ class Destroyed:
         for _ in range(2):
             ctypes.PyDLL(None).pthread_mutex_lock(lock)
 """
+_HANGS = "{}\ntry:\n    {}\nexcept KeyboardInterrupt:\n    pass\n".format(
+    _DESTROYED, _ENDLESS.strip().replace("\n", "\n    ")
+)
 
 
 @pytest.mark.parametrize(
-    "end", ["gone = Destroyed()\ndel gone", "import sys\nsys.modules['kept'] = Destroyed()\nsys.exit(0)"]
+    ("script", "grace_s", "said"),
+    [
+        pytest.param(
+            f"import signal\nsignal.signal(signal.SIGINT, lambda *_: print('no', flush=True))\n{_ENDLESS}",
+            *(0.5, "no\n"),
+            id="it ignores the signal",
+        ),
+        pytest.param(f"{_HANGS}gone = Destroyed()\ndel gone\n", 3600.0, "hangs\n", id="it hangs in a destructor"),
+        pytest.param(
+            f"{_HANGS}import sys\nsys.modules['kept'] = Destroyed()\nsys.exit(0)\n",
+            *(3600.0, "hangs\n"),
+            id="it hangs at its end",
+        ),
+    ],
 )
-def test_a_script_that_hangs_in_a_destructor_is_ended(
-    end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+def test_a_script_that_does_not_stop_is_ended(
+    script: str, grace_s: float, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
-    monkeypatch.setattr(script_run, "GRACE_SECONDS", 3600.0)
+    monkeypatch.setattr(script_run, "GRACE_SECONDS", grace_s)
     for name, value in job_environment(keras=False).items():
         monkeypatch.setenv(name, value)
-    script = tmp_path / "train.py"
-    body = _ENDLESS.strip().replace("\n", "\n    ")
-    script.write_text(f"{_HANGS}\ntry:\n    {body}\nexcept KeyboardInterrupt:\n    pass\n{end}\n")
+    (tmp_path / "train.py").write_text(script)
     plan = choose_plan(tmp_path / "logs", TracerOptions(), steps=(10, 19))
-    code, captured = script_run.run_script([str(script)], plan, stop_after_profile=True)
-    assert (code, captured.reason, capfd.readouterr().out) == (0, "", "hangs\n")
+    code, captured = script_run.run_script([str(tmp_path / "train.py")], plan, stop_after_profile=True)
+    assert (code, captured.reason, capfd.readouterr().out) == (0, "", said)
     assert captured.path is not None
-
-
-def test_a_logdir_that_cannot_be_is_said_before_the_script_runs(run: Runs) -> None:
-    (run.folder / "file").touch()
-    code, out, err = run("print('ran')", options=("--logdir", "file/logs"))
-    assert (code, out) == (1, "")
-    assert "is a file; pass a folder" in err
 
 
 def test_every_call_of_python_is_recorded_on_demand(run: Runs) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
 import pytest
 from capture.serving_job import ServingJob, contents, refusal, request, start_call
 
+from tfperf.capture import server
 from tfperf.formats.wire.capture_plane import CaptureFacts
 from tfperf.formats.wire.schema import read_message
 from tfperf.trace.read import read_host
@@ -22,7 +25,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu 
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What the job writes to stderr."""
     return tmp_path_factory.mktemp("job") / "stderr"
 
 
@@ -36,9 +38,11 @@ def shared_job(errors: Path) -> Iterator[ServingJob]:
 
 @pytest.fixture
 def job(shared_job: ServingJob) -> ServingJob:
-    """A job that trains."""
     shared_job.work()
     return shared_job
+
+
+BUSY = ("INTERNAL", "Another profiling session active.")
 
 
 # A trace
@@ -87,12 +91,6 @@ def facts_of(reply: bytes, tmp_path: Path) -> CaptureFacts:
     path = tmp_path / f"{time.monotonic_ns()}.xplane.pb"
     path.write_bytes(read_message("ProfileResponse", reply).xspace)
     return read_host(path).capture_facts
-
-
-def test_the_trace_says_what_the_job_runs_on(job: ServingJob, tmp_path: Path) -> None:
-    facts = facts_of(job.profile().result(), tmp_path)
-    assert facts.tensorflow_version == job.do("tf.__version__")
-    assert facts.cores is not None
 
 
 def test_the_overhead_is_measured_where_steps_are_marked(job: ServingJob, tmp_path: Path) -> None:
@@ -145,9 +143,8 @@ def test_a_client_that_goes_away_frees_the_session(job: ServingJob) -> None:
 
 
 def test_one_session_at_a_time(job: ServingJob, tmp_path: Path) -> None:
-    busy = ("INTERNAL", "Another profiling session active.")
     call = job.start_profiling(20)
-    assert refusal(job.profile()) == busy
+    assert refusal(job.profile()) == BUSY
     assert job.do(f"reason(local.start, {str(tmp_path)!r})")[0] == "busy"
     job.terminate("test")
     call.result()
@@ -162,44 +159,31 @@ def test_a_forked_child_ends_neither_server_nor_session(job: ServingJob, tmp_pat
 
 
 def test_the_job_may_profile_itself(job: ServingJob, tmp_path: Path) -> None:
-    busy = ("INTERNAL", "Another profiling session active.")
     job.do(f"local.start({str(tmp_path)!r})")
-    assert refusal(job.profile()) == busy
+    assert refusal(job.profile()) == BUSY
     job.do("str(local.stop())")
     job.do(f"tf.profiler.experimental.start({str(tmp_path)!r})")
-    assert refusal(job.profile()) == busy
+    assert refusal(job.profile()) == BUSY
     job.do("tf.profiler.experimental.stop()")
     assert job.profile().result()
 
 
-def test_it_writes_no_file_for_a_client(job: ServingJob) -> None:
-    code, words = refusal(job.profile(emit_xspace=False))
-    assert code == "FAILED_PRECONDITION"
-    assert "does not write files" in words
-
-
 @pytest.mark.parametrize(
-    ("levels", "words"),
+    ("method", "asked", "code", "words"),
     [
-        ({"host_tracer_level": 4}, "host_tracer_level is 4"),
-        ({"python_tracer_level": 2}, "python_tracer_level is 2"),
-        ({"start_timestamp_ns": 1 << 63}, "check that the clocks agree"),
-        ({"duration_ms": 1 << 62}, "the limit is 300 s"),
+        ("Profile", request(0.3, emit_xspace=False), "FAILED_PRECONDITION", "does not write files"),
+        ("Profile", request(0.3, host_tracer_level=4), "INVALID_ARGUMENT", "host_tracer_level is 4"),
+        ("Profile", request(0.3, python_tracer_level=2), "INVALID_ARGUMENT", "python_tracer_level is 2"),
+        ("Profile", request(0.3, start_timestamp_ns=1 << 63), "INVALID_ARGUMENT", "check that the clocks agree"),
+        ("Profile", request(0.3, duration_ms=1 << 62), "INVALID_ARGUMENT", "the limit is 300 s"),
+        ("Profile", b"\xff\xff\xff", "INVALID_ARGUMENT", "the request is not a ProfileRequest"),
+        ("Terminate", b"\xff\xff\xff", "INVALID_ARGUMENT", "the request is not a TerminateRequest"),
+        ("Monitor", b"", "UNIMPLEMENTED", ""),
     ],
 )
-def test_what_cannot_be(job: ServingJob, levels: dict[str, int], words: str) -> None:
-    code, details = refusal(job.profile(**levels))
-    assert code == "INVALID_ARGUMENT"
-    assert words in details
-
-
-@pytest.mark.parametrize("method", ["Profile", "Terminate"])
-def test_damaged_requests(job: ServingJob, method: str) -> None:
-    assert refusal(job.call(method, b"\xff\xff\xff")) == ("INVALID_ARGUMENT", f"the request is not a {method}Request")
-
-
-def test_other_methods_are_not_there(job: ServingJob) -> None:
-    assert refusal(job.call("Monitor", b""))[0] == "UNIMPLEMENTED"
+def test_what_cannot_be(job: ServingJob, method: str, asked: bytes, code: str, words: str) -> None:
+    refused, details = refusal(job.call(method, asked))
+    assert (refused, words in details) == (code, True), details
 
 
 def test_continuous_profiling(job: ServingJob, tmp_path: Path) -> None:
@@ -207,8 +191,7 @@ def test_continuous_profiling(job: ServingJob, tmp_path: Path) -> None:
     assert refusal(job.call("GetSnapshot", b"")) == nothing
     assert refusal(job.call("StopContinuousProfiling", b"")) == nothing
     job.call("StartContinuousProfiling", request(0.1)).result()
-    busy = ("INTERNAL", "Another profiling session active.")
-    assert refusal(job.profile()) == refusal(job.call("StartContinuousProfiling", request(0.1))) == busy
+    assert refusal(job.profile()) == refusal(job.call("StartContinuousProfiling", request(0.1))) == BUSY
     for _ in range(2):
         job.wait_until_recorded()
         reply = job.call("GetSnapshot", b"").result()
@@ -240,10 +223,8 @@ def test_another_address_has_a_warning(job: ServingJob, errors: Path) -> None:
     lines = errors.read_text().splitlines()
     job.do("other.stop()")
     assert f"To profile this job: tfperf capture --worker {socket.gethostname()}:{port}" in lines
-    assert (
-        f"Warning: the profiler server listens on 0.0.0.0:{port}; anyone who can connect to it can read this job."
-        in lines
-    )
+    warning = f"Warning: the profiler server listens on 0.0.0.0:{port}; anyone who can connect to it can read this job."
+    assert warning in lines
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6")
@@ -327,3 +308,22 @@ def test_without_tensorflow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "no_tensorflow\n"
+
+
+def test_idle_connections_are_few_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections that say nothing take few file descriptors of the job that serves, and not for long."""
+    monkeypatch.setattr(server, "require_tensorflow", lambda: None)
+    count = 120
+    with ExitStack() as stack:
+        running = stack.enter_context(server.serve(0))
+        before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+        idle = [stack.enter_context(socket.create_connection((running.host, running.port), 60)) for _ in range(count)]
+        taken = len(os.listdir("/proc/self/fd")) - before - count  # noqa: PTH208
+        assert taken <= server._MAX_CONNECTIONS + 8, "a few of gRPC itself"
+        for connection in idle:
+            connection.settimeout(120)
+            try:
+                while connection.recv(1024):  # what gRPC says first
+                    pass
+            except ConnectionResetError:
+                pass

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -73,17 +74,13 @@ def test_a_forked_child_is_not_watched() -> None:
 
 
 def test_a_thread_that_has_ended_is_no_error() -> None:
-    watches: list[PythonWatch] = []
-    thread = threading.Thread(target=lambda: watches.append(PythonWatch()))
-    thread.start()
-    thread.join()
-    record, _ = watches[0].stop()
+    with ThreadPoolExecutor(1) as thread:
+        watch = thread.submit(PythonWatch).result(20)
+    record, _ = watch.stop()
     assert threading.get_native_id() in record.samples or sys.platform != "linux"
 
 
 class Job:
-    """Steps on a clock that counts their durations."""
-
     def __init__(self) -> None:
         self.now_s = 0.0
         self.times = StepTimes(lambda: self.now_s)
@@ -104,29 +101,24 @@ class Job:
         return started_s, ended_s
 
 
-def test_steps_of_twenty_instead_of_five_ms_are_300_percent_more() -> None:
+@pytest.mark.parametrize(
+    ("before", "during", "percent"),
+    [
+        pytest.param([5] * 6, [20] * 6, 300, id="20 instead of 5 ms"),
+        pytest.param([20] * 6, [19] * 6, 0, id="not longer"),
+        pytest.param([20] * 6, [20, 20, 20, 400, 20, 20], 0, id="one long step"),
+        *(
+            pytest.param([1] * before, [1] * during, None, id=f"{before} and {during} steps: fewer than five")
+            for before, during in ((0, 0), (0, 9), (9, 0), (4, 9), (9, 4))
+        ),
+    ],
+)
+def test_the_overhead(before: list[float], during: list[float], percent: float | None) -> None:
     job = Job()
-    job.steps(*[5] * 6)
-    assert job.overhead_percent(*job.steps(*[20] * 6)) == pytest.approx(300)
-
-
-def test_steps_that_do_not_get_longer_are_no_overhead() -> None:
-    job = Job()
-    job.steps(*[20] * 6)
-    assert job.overhead_percent(*job.steps(*[19] * 6)) == 0
-
-
-def test_one_long_step_does_not_count() -> None:
-    job = Job()
-    job.steps(*[20] * 6)
-    assert job.overhead_percent(*job.steps(20, 20, 20, 400, 20, 20)) == pytest.approx(0)
-
-
-@pytest.mark.parametrize(("before", "during"), [(0, 0), (0, 9), (9, 0), (4, 9), (9, 4)])
-def test_fewer_than_five_steps_tell_nothing(before: int, during: int) -> None:
-    job = Job()
-    job.steps(*[1] * before)
-    assert job.overhead_percent(*job.steps(*[1] * during)) is None
+    job.steps(*before)
+    session = job.steps(*during)
+    expected = None if percent is None else pytest.approx(percent)
+    assert [job.overhead_percent(*session) for _ in range(2)] == [expected] * 2, "whenever it is asked"
 
 
 def test_steps_of_an_earlier_session_are_not_what_is_usual() -> None:
@@ -161,33 +153,13 @@ def test_what_the_noise_of_steps_may_be_is_no_overhead() -> None:
     assert quiet.overhead_percent(*quiet.steps(*(duration + 5 for duration in narrow))) == pytest.approx(5)
 
 
-def test_asking_twice_gives_the_same() -> None:
-    job = Job()
-    job.steps(*[2] * 6)
-    session = job.steps(*[4] * 6)
-    assert [job.overhead_percent(*session) for _ in range(2)] == [pytest.approx(100)] * 2
-
-
 def test_threads_have_steps_of_their_own() -> None:
     """Two threads that mark in turn: each has steps of 20 ms, not the two together steps of 10 ms."""
     job = Job()
     job.steps(*[20] * 6)
     started_s = job.now_s
-    turns = [threading.Barrier(2), threading.Barrier(2)]
-
-    def mark(wait_first: bool) -> None:
-        for _ in range(8):
-            if wait_first:
-                turns[0].wait(20)
-            job.times.mark()
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        for thread in [first, second] * 8:
+            thread.submit(job.times.mark).result(20)
             job.now_s += 0.010
-            turns[0 if not wait_first else 1].wait(20)
-            if not wait_first:
-                turns[1].wait(20)
-
-    threads = [threading.Thread(target=mark, args=(wait_first,)) for wait_first in (False, True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
     assert job.overhead_percent(started_s, job.now_s) == pytest.approx(0)

@@ -6,10 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any
 
 import grpc
-from builders import event, host, line, plane, space
+from builders import Event, event, host, line, plane, space
 from capture.double import response, serving
 
 from tfperf.capture.address import Address
@@ -21,14 +22,21 @@ Give = Callable[[int], bytes]
 """Takes the number of the request, from 0, and returns the reply."""
 
 
+def marked_steps(*durations_us: float, first: int = 0, name: str = "train") -> list[Event]:
+    starts = accumulate(durations_us, initial=0)
+    return [
+        event(name, start, duration, step_num=first + place, _r=1)
+        for place, (start, duration) in enumerate(zip(starts, durations_us, strict=False))
+    ]
+
+
 def steps_trace(
     step_us: float = 1000, count: int = 12, *, first: int = 0, name: str = "train", start_ns: int = 0
 ) -> bytes:
     """Return a trace with steps that the program numbers; `start_ns` is when it begins, in nanoseconds since 1970."""
-    steps = [event(name, step_us * place, step_us, step_num=first + place, _r=1) for place in range(count)]
     ops = [event("layer/MatMul:MatMul", step_us * place + 1, step_us / 2) for place in range(count)]
     session = [plane("Task Environment", line(""), stats={"profile_start_time": start_ns})] if start_ns else []
-    return space(host(*steps, *ops), *session)
+    return space(host(*marked_steps(*[step_us] * count, first=first, name=name), *ops), *session)
 
 
 class FakeJob:
@@ -77,7 +85,6 @@ def gives(trace: bytes, *, after_s: float = 0.0) -> Give:
 
 @contextmanager
 def fake_job(give: Give, port: int = 0) -> Iterator[FakeJob]:
-    """Serve on loopback, on this port or on any."""
     job = FakeJob(give)
     with serving({"Profile": job.profile, "Terminate": job.terminate}, f"127.0.0.1:{port}") as job.port:
         yield job
@@ -91,7 +98,6 @@ class AnalystHere(Analyst):
 
 
 def request_to(*jobs: FakeJob | Address, **options: Any) -> TopRequest:
-    """Return a request to these jobs that samples quickly."""
     workers = tuple(job.address if isinstance(job, FakeJob) else job for job in jobs)
     return TopRequest(workers=workers, **{"duration_s": 0.01, "interval_s": 0.05, **options})
 

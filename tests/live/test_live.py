@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capture.conftest import free_port
+from capture.conftest import free_port, start_tfperf
 from click.testing import Result
 from job_environment import job_environment
 from live.fake_jobs import AnalystHere, FakeJob, fake_job, gives, steps_trace
@@ -26,7 +26,6 @@ QUICK = ("--duration", "10ms", "--interval", "100ms")
 
 @pytest.fixture(autouse=True)
 def analyst(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Analyze in this process, where the command runs in it."""
     monkeypatch.setattr("tfperf.live.watcher.Analyst", AnalystHere)
 
 
@@ -37,11 +36,7 @@ def job() -> Iterator[FakeJob]:
 
 
 def start(folder: Path, *arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tfperf", "top", *map(str, arguments)]
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    return subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    return start_tfperf(folder, "top", *arguments, env={**os.environ, "TMPDIR": str(folder)})
 
 
 def test_one_screen_as_text(job: FakeJob, run_tfperf: Callable[..., Result]) -> None:

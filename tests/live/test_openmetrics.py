@@ -5,8 +5,8 @@ from __future__ import annotations
 import http.client
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ Values = dict[tuple[str, str], float]
 
 
 def values_of(workers: Iterable[WorkerView]) -> Values:
-    """Return each value by the name of its sample, and its labels but the worker."""
     parse: Any = text_string_to_metric_families
     families = list(parse(metrics_text(list(workers))))
     assert [family.name for family in families] == [*FAMILIES]
@@ -150,11 +149,5 @@ def test_a_port_that_is_taken() -> None:
 
 
 def test_many_ask_at_once() -> None:
-    statuses: list[int] = []
-    with metrics_served(free_port(), lambda: "text") as port:
-        threads = [threading.Thread(target=lambda: statuses.append(get(port)[0])) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert statuses == [200] * 8
+    with metrics_served(free_port(), lambda: "text") as port, ThreadPoolExecutor(8) as threads:
+        assert [status for status, _, _ in threads.map(get, [port] * 8)] == [200] * 8

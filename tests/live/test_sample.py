@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import event, host, space
+from builders import event, host, known, space
 from live.fake_jobs import steps_trace
 from live.views import EVIL, measured, sample
 from msgspec.structs import replace
@@ -51,15 +51,12 @@ def test_a_job_on_a_device() -> None:
     measured = measure(synthetic_gpu())
     assert measured.ranked_are == "kernels"
     assert measured.device_busy_percent == pytest.approx(60.66, abs=0.01)
-    assert measured.memory is not None
-    assert measured.memory.allocator == "GPU_1_bfc"
-    assert measured.memory.used_percent == pytest.approx(43.0)
+    memory = known(measured.memory)
+    assert (memory.allocator, memory.used_percent) == ("GPU_1_bfc", pytest.approx(43.0))
 
 
 def test_numbered_steps_and_when_they_start() -> None:
-    measured = measure(steps_trace(2000, 5, first=70, start_ns=10**18))
-    numbered = measured.numbered
-    assert numbered is not None
+    numbered = known(measure(steps_trace(2000, 5, first=70, start_ns=10**18)).numbered)
     assert (numbered.first, numbered.last) == (70, 74)
     assert (numbered.first_ns, numbered.last_ns) == (10**18, 10**18 + 8_000_000)
     assert measure(steps_trace(2000, 5)).numbered is None, "the clock of the trace is unknown"
@@ -220,42 +217,33 @@ def test_a_slowdown_that_the_server_measured_makes_samples_rarer() -> None:
 
 def test_the_median_of_the_last_slowdowns_counts() -> None:
     watched = pace()
+    after(watched, paced())
+    assert watched.slowdown_percent is None, "unknown, not zero"
     for overhead in (0.0, 100.0, 3.0, 2.0, 1.0):
         after(watched, paced(), overhead)
     assert watched.slowdown_percent == 2.0
 
 
-def test_what_nothing_tells_is_unknown_and_not_zero() -> None:
-    watched = pace()
-    after(watched, paced())
-    assert watched.slowdown_percent is None
-
-
-def test_numbered_steps_tell_how_fast_the_job_is_between_samples() -> None:
-    """Step 109 starts at 1.09 s, step 500 at 5 s: 10 ms each, pauses included. In the sample they take 12 ms."""
-    before = NumberedSteps(60, 109, 600 * _MS, 1090 * _MS)
-    now = Measured(step_ms=12.0, numbered=NumberedSteps(500, 540, 5000 * _MS, 5480 * _MS))
-    assert slowdown_between(before, now) == pytest.approx(20.0)
-
-
 @pytest.mark.parametrize(
-    ("before", "now"),
+    ("before", "now", "slowdown"),
     [
-        (None, NumberedSteps(500, 540, 5000, 5480)),
-        (NumberedSteps(60, 109, 600, 1090), None),
-        (NumberedSteps(600, 640, 600, 1090), NumberedSteps(5, 20, 5000, 5480)),  # counted from 0 again
-        (NumberedSteps(60, 109, 600, 1090), NumberedSteps(111, 120, 1110, 1200)),  # nearly nothing between
-        (NumberedSteps(60, 109, 600, 1090), NumberedSteps(500, 500, 5000, 5000)),
-        (NumberedSteps(60, 109, 600, 9000), NumberedSteps(500, 540, 5000, 5480)),  # a clock that goes back
+        # Step 109 starts at 1.09 s, step 500 at 5 s: 10 ms each, pauses included. In the sample they take 12 ms.
+        ((60, 109, 600 * _MS, 1090 * _MS), (500, 540, 5000 * _MS, 5480 * _MS), 20.0),
+        ((0, 10, 0, 100), (100, 110, 1000, 1050), 0.0),  # faster steps in a sample are no gain
+        (None, (500, 540, 5000, 5480), None),
+        ((60, 109, 600, 1090), None, None),
+        ((600, 640, 600, 1090), (5, 20, 5000, 5480), None),  # counted from 0 again
+        ((60, 109, 600, 1090), (111, 120, 1110, 1200), None),  # nearly nothing between
+        ((60, 109, 600, 1090), (500, 500, 5000, 5000), None),
+        ((60, 109, 600, 9000), (500, 540, 5000, 5480), None),  # a clock that goes back
     ],
 )
-def test_numbered_steps_that_tell_nothing(before: NumberedSteps | None, now: NumberedSteps | None) -> None:
-    assert slowdown_between(before, Measured(step_ms=1.0, numbered=now)) is None
-
-
-def test_faster_steps_in_a_sample_are_no_gain() -> None:
-    before, now = NumberedSteps(0, 10, 0, 100), NumberedSteps(100, 110, 1000, 1050)
-    assert slowdown_between(before, Measured(step_ms=1.0, numbered=now)) == 0.0
+def test_numbered_steps_tell_how_fast_the_job_is_between_samples(
+    before: tuple[int, int, int, int] | None, now: tuple[int, int, int, int] | None, slowdown: float | None
+) -> None:
+    numbered = [NumberedSteps(*steps) if steps else None for steps in (before, now)]
+    measured = Measured(step_ms=12.0, numbered=numbered[1])
+    assert slowdown_between(numbered[0], measured) == (slowdown and pytest.approx(slowdown))
 
 
 def test_analysis_on_the_machine_of_the_job_takes_a_twentieth_of_a_processor_at_most() -> None:

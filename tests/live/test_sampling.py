@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
-from builders import event, host, space
-from capture.double import response, serving
+from builders import event, host, known, space
+from capture.double import replies, response, serving
 from capture.handmade import listening, saying
+from live.fake_jobs import marked_steps
 from msgspec.structs import replace
 
 import tfperf
 from tfperf.base.errors import CaptureError, TfperfError, TraceFormatError
+from tfperf.capture.address import Address
 from tfperf.capture.outcomes import Captured, Check
+from tfperf.capture.remote import CaptureRequest
 from tfperf.cli.doctor import doctor_report
-from tfperf.live.sampling import Sampled, longest_step_s, steps_of
+from tfperf.live.sampling import Sampled, longest_step_s, sample_continuously, steps_of
 from tfperf.report.render import RenderOptions, render
 
 CHECKS = (
@@ -52,11 +62,10 @@ def test_long_texts_are_whole_at_80_columns() -> None:
     assert " ".join(lines).count("try") == 41  # Once more, as the mark of the advice.
 
 
-STEPS = space(host(*(event("train", 10 * number, 9, step_num=number, _r=1) for number in range(5))))
+STEPS = space(host(*marked_steps(*[10] * 5)))
 
 
 def saved(folder: Path, name: str, data: bytes) -> Captured:
-    """Write a trace file as a capture would."""
     path = folder / f"{name}.xplane.pb"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
@@ -64,20 +73,19 @@ def saved(folder: Path, name: str, data: bytes) -> Captured:
 
 
 def test_a_sample_is_analyzed_only_when_asked_to(tmp_path: Path) -> None:
-    with serving({"Profile": lambda request, context: response(STEPS)}) as port:
+    with serving({"Profile": replies(STEPS)}) as port:
         sampled = tfperf.sample(f"127.0.0.1:{port}", logdir=tmp_path, duration_s=0.01)
     assert len(sampled.kept) == 1
     assert (sampled.analysis, sampled.report().summary["captured_steps"]) == (None, None)
     assert [sampled.folder] == [trace.parent for trace in tmp_path.rglob("*.xplane.pb")]
     analyzed = sampled.analyzed()
-    assert analyzed.analysis is not None
     assert analyzed.report().summary["captured_steps"] == 5
     assert [section.name for section in analyzed.report().sections][:2] == ["capture", "diagnosis"]
 
 
 def test_a_worker_that_fails_is_an_entry_and_a_problem(tmp_path: Path) -> None:
     web_server = listening(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n"))
-    with web_server as web_port, serving({"Profile": lambda *_: response(STEPS)}) as port:
+    with web_server as web_port, serving({"Profile": replies(STEPS)}) as port:
         workers = [f"127.0.0.1:{number}" for number in (web_port, port)]
         sampled = tfperf.sample(*workers, logdir=tmp_path, duration_s=0.01)
     assert [result.reason for result in sampled.captured] == ["not_a_profiler", ""]
@@ -122,8 +130,7 @@ def test_the_newest_of_several_runs_is_analyzed(tmp_path: Path) -> None:
     old = saved(tmp_path / "1", "w", STEPS)
     new = saved(tmp_path / "2", "w", space(host(event("train", 0, 9, step_num=0, _r=1))))
     sampled = Sampled(tmp_path, (old, new)).analyzed()
-    assert sampled.analysis is not None
-    assert sampled.analysis.run.folder == tmp_path / "2"
+    assert known(sampled.analysis).run.folder == tmp_path / "2"
     rows = list(next(iter(sampled.report().tables())).rows())
     assert [row[3] for row in rows] == [5, 1]
 
@@ -136,12 +143,7 @@ def test_without_a_trace_there_is_nothing_to_analyze(tmp_path: Path) -> None:
 
 def written(folder: Path, *durations_us: float) -> Path:
     path = folder / "w.xplane.pb"
-    starts = [sum(durations_us[:number]) for number in range(len(durations_us))]
-    steps = [
-        event("train", start, duration, step_num=number, _r=1)
-        for number, (start, duration) in enumerate(zip(starts, durations_us, strict=True))
-    ]
-    path.write_bytes(space(host(*steps or [event("op", 0, 1)])))
+    path.write_bytes(space(host(*marked_steps(*durations_us) or [event("op", 0, 1)])))
     return path
 
 
@@ -159,3 +161,85 @@ def test_a_file_that_is_not_a_trace(tmp_path: Path) -> None:
     (tmp_path / "w.xplane.pb").write_bytes(b"not a trace")
     with pytest.raises(TraceFormatError):
         longest_step_s(tmp_path / "w.xplane.pb")
+
+
+# --- the flight recorder: what it keeps, and that nothing stays of what it does not ---
+
+
+def steps(*durations_ms: float) -> bytes:
+    return space(host(*marked_steps(*(1000 * duration for duration in durations_ms))))
+
+
+def record(logdir: Path, snapshot: Callable[[int], bytes | None], **options: Any) -> tuple[Sampled, list[str]]:
+    """Record from a server that gives these traces, and is gone after them; return the result and what was said."""
+    numbers, lines = count(), list[str]()
+
+    def give(request: Any, context: grpc.ServicerContext) -> bytes:
+        trace = snapshot(next(numbers))
+        if trace is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no more")
+        return response(trace)
+
+    names = ("StartContinuousProfiling", "StopContinuousProfiling")
+    answers = {**dict.fromkeys(names, lambda request, context: b""), "GetSnapshot": give}
+    with serving(answers) as port:
+        request = CaptureRequest(workers=[Address("127.0.0.1", port)], duration_s=0.0)
+        return sample_continuously(request, logdir, lines.append, **options), lines
+
+
+def of(traces: list[bytes]) -> Callable[[int], bytes | None]:
+    return lambda number: traces[number] if number < len(traces) else None
+
+
+def test_the_last_recordings_are_kept(tmp_path: Path) -> None:
+    sampled, lines = record(tmp_path, of([steps(1, 1), steps(2, 2), steps(3, 3), steps(4, 4)]), keep=2)
+    paths = [result.path for result in sampled.kept]
+    assert [path.read_bytes() for path in paths if path] == [steps(3, 3), steps(4, 4)]
+    assert sorted(tmp_path.rglob("*.xplane.pb")) == sorted(path for path in paths if path)
+    assert len(list((tmp_path / "plugins/profile").iterdir())) == 2, "no empty folders of those that went"
+    assert len([line for line in lines if line.startswith("kept ")]) == 4
+    assert sampled.captured[-1].reason == "refused", "the end of the server"
+
+
+def test_an_idle_job_gives_nothing_to_keep_and_is_no_failure(tmp_path: Path) -> None:
+    sampled, _ = record(tmp_path, of([steps(), steps(5), steps()]))
+    assert [result.event_count for result in sampled.kept] == [1]
+
+
+def test_only_recordings_with_a_slow_step_are_kept(tmp_path: Path) -> None:
+    fast, slow = steps(10, 10, 10, 10), steps(10, 10, 60, 10)
+    sampled, _ = record(tmp_path, of([fast, slow, fast, slow, fast]), slow_step_s=0.05)
+    assert [result.path.read_bytes() for result in sampled.kept if result.path] == [slow, slow]
+    assert len(list((tmp_path / "plugins/profile").iterdir())) == 2
+    sampled, _ = record(tmp_path / "logs", of([fast] * 3), slow_step_s=0.05)
+    assert (sampled.kept, (tmp_path / "logs").exists()) == ((), False)
+
+
+def test_the_newest_recording_is_analyzed_and_the_steps_of_all_are_counted(tmp_path: Path) -> None:
+    sampled, _ = record(tmp_path, of([steps(5, 5, 5), steps(5, 5)]))
+    analyzed = sampled.analyzed()
+    assert len(known(analyzed.analysis)["steps"].steps) == 2
+    assert analyzed.report().summary["captured_steps"] == 5
+
+
+@pytest.mark.stress
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
+@pytest.mark.parametrize("slow_step_s", [None, 0.05], ids=["all", "slow"])
+def test_hundreds_of_recordings_take_no_memory_and_no_disk(tmp_path: Path, slow_step_s: float | None) -> None:
+    """Of all recordings, 3 are on disk at any time; after the 500th, memory grows by little more."""
+    last = 1_000
+    resident_bytes, most_files, trace = dict[int, int](), 0, steps(10, 60, 10)
+
+    def snapshot(number: int) -> bytes | None:
+        nonlocal most_files
+        if number in (500, last):
+            gc.collect()
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            resident_bytes[number] = pages * os.sysconf("SC_PAGE_SIZE")
+            most_files = max(most_files, len(list(tmp_path.rglob("*"))))
+        return trace if number < last else None
+
+    sampled, _ = record(tmp_path, snapshot, keep=3, slow_step_s=slow_step_s)
+    assert len(sampled.kept) == 3
+    assert most_files <= 2 + 2 * 4, "plugins, profile; a folder and a file each"
+    assert resident_bytes[last] - resident_bytes[500] < (last - 500) * 4_000, "an analysis of this trace takes 8 kB"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from builders import event, host, space
+from builders import event, host, known, space
 from capture.conftest import free_port
 from capture.double import refuse, response, serving
 from capture.handmade import listening, silent
@@ -33,7 +33,6 @@ def own_process() -> None:
 
 @pytest.fixture(autouse=True)
 def analyst(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Analyze in this process unless the test is about the other one."""
     if "own_process" not in request.fixturenames:
         monkeypatch.setattr("tfperf.live.watcher.Analyst", AnalystHere)
 
@@ -54,22 +53,18 @@ def only(watch: Watch) -> WorkerView:
 
 
 def last(watch: Watch) -> Sample:
-    sample = only(watch).last
-    assert sample is not None
-    return sample
+    return known(only(watch).last)
 
 
 def test_samples_come_again_and_again(empty: Path, own_process: None) -> None:
     with fake_job(gives(steps_trace(2000))) as job, Watch(request_to(job)) as watch:
         wait_until(lambda: only(watch).samples >= 3)
         view = only(watch)
-    assert view.shown is not None
-    assert view.shown.measured is not None
-    assert view.shown.measured.step_ms == pytest.approx(2.0)
+    assert known(known(view.shown).measured).step_ms == pytest.approx(2.0)
     assert [step_ms for _, step_ms in view.history][:3] == pytest.approx([2.0] * 3)
     assert job.most_at_once == 1
     assert set(job.durations_ms) == {10}
-    assert view.shown.slowdown_percent is None, "nothing tells it"
+    assert known(view.shown).slowdown_percent is None, "nothing tells it"
 
 
 def test_so_many_samples_as_are_asked_for(empty: Path) -> None:
@@ -250,8 +245,7 @@ def test_the_end_ends_the_session_of_the_server(empty: Path) -> None:
 def test_the_analysis_leaves_the_processor_to_others(empty: Path, own_process: None) -> None:
     with fake_job(gives(steps_trace())) as job, Watch(request_to(job)) as watch:
         wait_until(lambda: only(watch).samples)
-        process = watch._shared.analyst._process
-        assert process is not None
+        process = known(watch._shared.analyst._process)
         assert os.getpriority(os.PRIO_PROCESS, process._process.pid) >= 10
 
 
@@ -262,8 +256,7 @@ def test_an_analysis_that_dies_fails_one_sample(empty: Path, own_process: None) 
             job.address
         ]._pace.is_here = False  # as often as it can: importing takes a second of a processor
         wait_until(lambda: only(watch).samples)
-        process = watch._shared.analyst._process
-        assert process is not None
+        process = known(watch._shared.analyst._process)
         process._process.kill()
         samples = only(watch).samples
         wait_until(lambda: only(watch).samples > samples + 1)
@@ -280,8 +273,7 @@ def test_hundreds_of_samples_take_no_memory(empty: Path, own_process: None) -> N
 
     def measured(watch: Watch) -> tuple[int, int]:
         gc.collect()
-        analyst = watch._shared.analyst._process
-        assert analyst is not None
+        analyst = known(watch._shared.analyst._process)
         return resident_bytes(os.getpid()), resident_bytes(analyst._process.pid)
 
     with fake_job(gives(steps_trace())) as job, Watch(request_to(job, duration_s=0.001, interval_s=0.002)) as watch:

@@ -22,7 +22,6 @@ Run = Callable[[str], tuple[CapturedIO, BaseException | None]]
 
 @pytest.fixture
 def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
-    """An IPython without history, in a folder of its own, with the magic."""
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.delenv("VIRTUAL_ENV", raising=False)  # IPython warns if it is that of another Python.
     shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
@@ -35,8 +34,6 @@ def shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Interacti
 
 @pytest.fixture
 def run(shell: InteractiveShell) -> Run:
-    """Run a cell, and return what it printed and displayed, and the error."""
-
     def run_cell(cell: str) -> tuple[CapturedIO, BaseException | None]:
         with capture_output() as captured:
             result = shell.run_cell(cell)

@@ -23,7 +23,6 @@ pytestmark = pytest.mark.tensorflow
 
 @pytest.fixture(scope="module")
 def executed() -> Any:
-    """The notebook with today's outputs, run by a kernel of this interpreter."""
     from nbclient import NotebookClient
 
     notebook = nbformat.read(NOTEBOOK, as_version=4)
@@ -35,7 +34,6 @@ def executed() -> Any:
 
 
 def kinds_of(cell: Any) -> list[tuple[str, ...]]:
-    """Return what kinds of output a cell has."""
     return [(output.output_type, *sorted(output.get("data", {}))) for output in cell.get("outputs", [])]
 
 

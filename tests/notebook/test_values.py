@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from builders import event, host, line, logdir_of, plane, space
+from builders import event, host, known, line, logdir_of, plane, space
+from printed import missing
 
 import tfperf
 from tfperf.analysis.registry import AnySection, section_names
@@ -65,8 +66,8 @@ def numbers(rows: int) -> Table:
 def test_an_analysis_shows_headline_categories_and_causes(samples: Path) -> None:
     html = tfperf.load(samples / "input_bound")._repr_html_()
     shown = Reader(html)
-    for text in ("19 steps, mean 19.4 ms", "Waiting for input takes 64.4%", "Try:", "Step time by category", "28.5%"):
-        assert text in shown.text
+    texts = ("19 steps, mean 19.4 ms", "Waiting for input takes 64.4%", "Try:", "Step time by category", "28.5%")
+    assert missing(shown.text, *texts) == []
     assert len(html) < 20_000
     assert "More: tfperf" not in shown.text
 
@@ -159,7 +160,6 @@ def test_hostile_names_are_inert(tmp_path: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def drawn_nowhere() -> Iterator[None]:
-    """Draw into memory, and close all figures."""
     import matplotlib.pyplot as plt  # which takes long, so not while tests are collected
 
     plt.switch_backend("agg")
@@ -182,7 +182,6 @@ def on_gpu(tmp_path: Path) -> tfperf.Analysis:
 
 
 def texts_of(ax: Axes) -> list[Text]:
-    """Return what is written beside and inside the axes, laid out."""
     ax.figure.canvas.draw()
     legend = ax.get_legend()
     of_legend = legend.get_texts() if legend else []
@@ -191,7 +190,6 @@ def texts_of(ax: Axes) -> list[Text]:
 
 
 def colliding(ax: Axes) -> list[tuple[str, str]]:
-    """Return the pairs of texts that lie on each other."""
     texts = texts_of(ax)
     boxes = [text.get_window_extent() for text in texts]
     pairs = ((i, j) for i in range(len(texts)) for j in range(i))
@@ -215,9 +213,7 @@ def test_steps_are_stacked_up_to_their_time(analysis: tfperf.Analysis) -> None:
     ax = steps.plot()
     longest_ms = steps.steps.duration_ps.max() / PS_PER_MS
     assert ax.dataLim.y1 == pytest.approx(longest_ms, rel=0.02)
-    legend = ax.get_legend()
-    assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["All others", "Host compute", "Input"]
+    assert [text.get_text() for text in known(ax.get_legend()).get_texts()] == ["All others", "Host compute", "Input"]
     assert "pale: 1 of 20" in ax.get_xlabel()
     assert "unknown: output, kernel launch" in ax.get_xlabel()
 
@@ -250,9 +246,7 @@ def test_a_name_is_neither_a_formula_nor_endless(tmp_path: Path) -> None:
 
 def test_memory_says_peak_and_capacity(analysis: tfperf.Analysis) -> None:
     ax = analysis["memory"].plot()
-    legend = ax.get_legend()
-    assert legend is not None
-    assert [text.get_text() for text in legend.get_texts()] == ["mklcpu: peak 1.08 MB of 25.3 GB"]
+    assert [text.get_text() for text in known(ax.get_legend()).get_texts()] == ["mklcpu: peak 1.08 MB of 25.3 GB"]
     assert [label.get_text() for label in ax.get_yticklabels()][:3] == ["0 B", "200 kB", "400 kB"]
 
 

@@ -136,7 +136,7 @@ class Machine(Struct, frozen=True):
         for folder in self.matching("proc/[0-9]*"):
             if any(file in sockets for file in self.open_files(folder.name)):
                 return Listener(int(folder.name), self._command(folder.name))
-        return Listener(UNKNOWN, "process of another user or container")
+        return Listener(UNKNOWN, "a process of another user or container")
 
     def listeners(self) -> Iterator[tuple[int, Listener]]:
         """Yield the TCP ports with their listeners, for processes that this user may inspect."""
