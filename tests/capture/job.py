@@ -1,12 +1,13 @@
 """A TensorFlow job with a profiler server, run by tests in a process of its own: `python job.py PORT MODE [FILE]`.
 
 Prints "ready" once the server listens and, in mode `busy`, training runs. `idle` does nothing; `later` waits until FILE
-exists and then trains.
+exists and then trains; each batch of `slower` takes 0.1 s as soon as FILE exists.
 """
 
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
@@ -15,7 +16,10 @@ def train() -> None:
     import keras  # An idle job has none.
 
     data = tf.data.Dataset.range(10**9).map(lambda number: tf.random.normal((8,)) + tf.cast(number, tf.float32))
-    data = data.batch(32).map(lambda batch: (batch, batch[:, :1]))
+    data = data.batch(32)
+    if mode == "slower":
+        data = data.map(lambda batch: tf.ensure_shape(tf.numpy_function(load, [batch], tf.float32), (32, 8)))
+    data = data.map(lambda batch: (batch, batch[:, :1]))
     model = keras.Sequential([keras.layers.Dense(16), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     ready = keras.callbacks.LambdaCallback(
@@ -23,6 +27,11 @@ def train() -> None:
     )
     pace = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.03))
     model.fit(data, steps_per_epoch=5, epochs=10**6, verbose=0, callbacks=[ready, pace])
+
+
+def load(batch: Any) -> Any:
+    time.sleep(0.1 * Path(sys.argv[3]).exists())
+    return batch
 
 
 port, mode = int(sys.argv[1]), sys.argv[2]

@@ -60,10 +60,6 @@ def test_a_text_that_is_not_an_address_says_how_to_write_one(text: str) -> None:
     assert caught.value.reason == "bad_address"
 
 
-def test_a_path_is_quoted_for_grpc() -> None:
-    assert parse_address("unix:/a b#%").target == "unix:/a%20b%23%25"
-
-
 @pytest.mark.parametrize(
     ("text", "here"),
     [("localhost:1", True), ("127.0.0.1:1", True), ("[::1]:1", True), ("unix:/a", True), ("10.0.0.1:1", False)],

@@ -58,21 +58,6 @@ from tfperf.formats.wire.schema import LARGEST_MESSAGE
 # --- what goes well ---
 
 
-def test_the_reply_and_the_overhead_that_comes_with_it() -> None:
-    def reply(request: Any, context: grpc.ServicerContext) -> bytes:
-        context.set_trailing_metadata((("tfperf-overhead-percent", "3"), ("other", "4")))
-        return response(b"trace")
-
-    done = threading.Event()
-    with serving({"Profile": reply}) as port, ProfilerClient(here(port)) as client:
-        client.connect()
-        pending = client.profile(REQUEST, SECONDS)
-        pending.when_answered(done.set)
-        response_message = pending.result()
-        assert done.wait(SECONDS)
-    assert (response_message.xspace, response_message.empty_trace, pending.overhead_percent()) == (b"trace", False, 3.0)
-
-
 def test_the_calls_of_continuous_profiling() -> None:
     seen: list[str] = []
 
@@ -302,6 +287,9 @@ def encrypted(handle: Handler) -> Handler:
     return shake
 
 
+HTTP_1 = saying(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
 # --- a gRPC server ---
 
 
@@ -376,45 +364,27 @@ def test_a_name_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    "handle",
+    ("handle", "tls_ca", "reason", "words"),
     [
-        pytest.param(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n"), id="HTTP/1"),
-        pytest.param(saying(b"SSH-2.0-OpenSSH_9.6\r\n"), id="SSH"),
-        pytest.param(saying(b""), id="closes"),
-        pytest.param(saying(b"abc"), id="short"),
-        pytest.param(saying(frame(6, 0, 0, bytes(8))), id="PING first"),
-        pytest.param(saying(frame(4, 0, 0, b"odd")), id="odd settings"),
+        pytest.param(HTTP_1, None, "not_a_profiler", "does not speak gRPC", id="HTTP/1"),
+        pytest.param(saying(b"SSH-2.0-OpenSSH_9.6\r\n"), None, "not_a_profiler", "does not speak gRPC", id="SSH"),
+        pytest.param(saying(b""), None, "not_a_profiler", "does not speak gRPC", id="closes"),
+        pytest.param(saying(b"abc"), None, "not_a_profiler", "does not speak gRPC", id="short"),
+        pytest.param(saying(frame(6, 0, 0, bytes(8))), None, "not_a_profiler", "does not speak gRPC", id="PING first"),
+        pytest.param(saying(frame(4, 0, 0, b"odd")), None, "not_a_profiler", "does not speak gRPC", id="odd settings"),
+        pytest.param(silent, None, "timeout", "accepts connections but does not respond", id="silent"),
+        pytest.param(silent, CERTIFICATE, "timeout", "check that it uses TLS", id="silent, asked for TLS"),
+        pytest.param(saying(b"\x15\x03\x01\0\2\2\x46"), None, "tls", "--tls-ca", id="TLS"),
+        pytest.param(encrypted(silent), None, "not_a_profiler", "", id="TLS, OpenSSL closes without a word"),
+        pytest.param(HTTP_1, CERTIFICATE, "tls", "", id="HTTP/1, asked for TLS"),
+        pytest.param(saying(b""), CERTIFICATE, "tls", "", id="closes, asked for TLS"),
+        pytest.param(greet, CERTIFICATE, "tls", "", id="gRPC, asked for TLS"),
     ],
 )
-def test_something_else_listens(handle: Handler) -> None:
+def test_something_else_listens(handle: Handler, tls_ca: Path | None, reason: str, words: str) -> None:
     with listening(handle) as port:
-        error = failure(here(port))
-    assert (error.reason, "does not speak gRPC" in str(error)) == ("not_a_profiler", True)
-
-
-def test_a_server_that_accepts_and_says_nothing() -> None:
-    with listening(silent) as port:
-        assert (error := failure(here(port), 0.3)).reason == "timeout"
-        assert "accepts connections but does not respond" in str(error)
-        assert (error := failure(here(port), 0.3, tls_ca=CERTIFICATE)).reason == "timeout"
-        assert "check that it uses TLS" in str(error)
-
-
-# --- encryption ---
-
-
-def test_a_server_that_speaks_tls_to_a_client_that_does_not() -> None:
-    with listening(saying(b"\x15\x03\x01\0\2\2\x46")) as port:
-        error = failure(here(port))
-    assert (error.reason, "--tls-ca" in str(error)) == ("tls", True)
-    with listening(encrypted(silent)) as port:
-        assert failure(here(port)).reason == "not_a_profiler", "OpenSSL closes without a word"
-
-
-@pytest.mark.parametrize("handle", [saying(b"HTTP/1.1 400 Bad Request\r\n\r\n"), saying(b""), greet])
-def test_a_client_that_speaks_tls_to_a_server_that_does_not(handle: Handler) -> None:
-    with listening(handle) as port:
-        assert failure(here(port), tls_ca=CERTIFICATE).reason == "tls"
+        error = failure(here(port), 0.3 if handle is silent else 20.0, tls_ca=tls_ca)
+    assert (error.reason, words in str(error)) == (reason, True)
 
 
 def test_a_certificate_for_another_name(monkeypatch: pytest.MonkeyPatch) -> None:

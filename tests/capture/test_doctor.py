@@ -9,9 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 from builders import event, host, line, plane, space
-from capture.conftest import free_port
 from capture.double import Answer, refuse, replies, serving, writes_on_its_disk
-from capture.handmade import listening, saying
 from capture.made import Made, by_name
 
 from tfperf.capture.address import Address
@@ -301,18 +299,6 @@ NO_CUPTI = ("Failed to load libcupti (is it installed and accessible?)",)
 
 def ask(port: int, machine: Machine | None = None) -> dict[str, Check]:
     return by_name(job_checks(Address("localhost", port), machine or Machine()))
-
-
-def test_nobody_listens() -> None:
-    check = ask(free_port())["profiler"]
-    assert (check.status, "no server listens" in check.found) == ("fail", True)
-    assert "tfperf.serve()" in check.fix
-
-
-def test_something_else_listens() -> None:
-    with listening(saying(b"HTTP/1.1 400 Bad Request\r\n\r\n")) as port:
-        check = ask(port)["profiler"]
-    assert (check.status, "not a profiler server" in check.found) == ("fail", True)
 
 
 @pytest.mark.parametrize(

@@ -133,8 +133,10 @@ print(json.dumps(results))
 """
 
 
-def outcomes(keras: str, logs: Path) -> dict[str, Any]:
-    script = f"LOGS = {str(logs)!r}\n" + _SCRIPT.replace("KERAS", keras)
+@pytest.fixture(scope="module", params=["keras", pytest.param("tf_keras", marks=_OLD_KERAS)])
+def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Train in every way in one process; return what came of each."""
+    script = f"LOGS = {str(tmp_path_factory.mktemp('logs'))!r}\n" + _SCRIPT.replace("KERAS", request.param)
     environment = job_environment(keras=True)
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=200, check=False
@@ -142,11 +144,6 @@ def outcomes(keras: str, logs: Path) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr[-3000:]
     results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return results
-
-
-@pytest.fixture(scope="module", params=["keras", pytest.param("tf_keras", marks=_OLD_KERAS)])
-def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return outcomes(request.param, tmp_path_factory.mktemp("logs"))
 
 
 def steps(outcome: dict[str, Any]) -> int:
@@ -215,10 +212,7 @@ def test_it_stops_when_a_step_fails(results: dict[str, Any], way: str) -> None:
 def test_training_goes_on_when_profiling_cannot_be(results: dict[str, Any]) -> None:
     assert (results["somebody_else"]["reason"], results["somebody_else"]["error"]) == ("busy", "")
     assert (results["no_folder"]["reason"], results["no_folder"]["error"]) == ("not_written", "")
-
-
-def test_tensorboard_is_not_needed(results: dict[str, Any]) -> None:
-    assert not results["tensorboard"]
+    assert not results["tensorboard"], "it is not needed"
 
 
 @pytest.mark.parametrize("batches", [(10, 9), (-1, 5), (5, 2)])

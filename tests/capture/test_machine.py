@@ -125,40 +125,43 @@ def test_the_machine_and_the_software(made: Made) -> None:
     assert job_facts(made.machine).gpu_driver_version == "550.54.15"
 
 
+def limits(made: Made, cgroup: str, files: dict[str, str]) -> tuple[float | None, int | None]:
+    made.file("proc/self/cgroup", cgroup)
+    for name, text in files.items():
+        made.file(f"sys/fs/cgroup/{name}", text)
+    facts = job_facts(made.machine)
+    return facts.cpu_quota, facts.memory_limit_bytes
+
+
 def test_limits_of_cgroups_of_version_2(made: Made) -> None:
     """The tightest of the cgroup and of those around it."""
-    made.file("proc/self/cgroup", "0::/kubepods/pod7/job\n")
-    made.file("sys/fs/cgroup/kubepods/pod7/job/cpu.max", "max 100000\n")
-    made.file("sys/fs/cgroup/kubepods/pod7/job/memory.max", f"{8 << 30}\n")
-    made.file("sys/fs/cgroup/kubepods/pod7/cpu.max", "150000 100000\n")
-    made.file("sys/fs/cgroup/kubepods/cpu.max", "400000 100000\n")
-    made.file("sys/fs/cgroup/kubepods/memory.max", "max\n")
-    facts = job_facts(made.machine)
-    assert (facts.cpu_quota, facts.memory_limit_bytes) == (1.5, 8 << 30)
+    files = {
+        "kubepods/pod7/job/cpu.max": "max 100000\n",
+        "kubepods/pod7/job/memory.max": f"{8 << 30}\n",
+        "kubepods/pod7/cpu.max": "150000 100000\n",
+        "kubepods/cpu.max": "400000 100000\n",
+        "kubepods/memory.max": "max\n",
+    }
+    assert limits(made, "0::/kubepods/pod7/job\n", files) == (1.5, 8 << 30)
 
 
 def test_a_container_sees_its_cgroup_as_the_root(made: Made) -> None:
-    made.file("proc/self/cgroup", "0::/../../docker/abc\n")
-    made.file("sys/fs/cgroup/cpu.max", "200000 100000\n")
-    assert job_facts(made.machine).cpu_quota == 2.0
+    assert limits(made, "0::/../../docker/abc\n", {"cpu.max": "200000 100000\n"}) == (2.0, None)
 
 
-def test_limits_of_cgroups_of_version_1(made: Made) -> None:
-    made.file("proc/self/cgroup", "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n2:cpuset:/\n1:name=systemd:/\n")
-    made.file("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "250000\n")
-    made.file("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
-    made.file("sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes", f"{2 << 30}\n")
-    facts = job_facts(made.machine)
-    assert (facts.cpu_quota, facts.memory_limit_bytes) == (2.5, 2 << 30)
-
-
-def test_no_limit_in_version_1_is_no_number(made: Made) -> None:
-    made.file("proc/self/cgroup", "4:memory:/\n1:cpu:/\n")
-    made.file("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n")
-    made.file("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n")
-    made.file("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n")
-    facts = job_facts(made.machine)
-    assert (facts.cpu_quota, facts.memory_limit_bytes) == (None, None)
+@pytest.mark.parametrize(
+    ("quota", "memory", "expected"),
+    [("250000", str(2 << 30), (2.5, 2 << 30)), ("-1", "9223372036854771712", (None, None))],
+    ids=["limited", "no limit is no number"],
+)
+def test_limits_of_cgroups_of_version_1(made: Made, quota: str, memory: str, expected: Any) -> None:
+    cgroup = "4:memory:/docker/abc\n3:cpu,cpuacct:/docker/abc\n2:cpuset:/\n1:name=systemd:/\n"
+    files = {
+        "cpu,cpuacct/cpu.cfs_quota_us": f"{quota}\n",
+        "cpu,cpuacct/cpu.cfs_period_us": "100000\n",
+        "memory/docker/abc/memory.limit_in_bytes": f"{memory}\n",
+    }
+    assert limits(made, cgroup, files) == expected
 
 
 @pytest.mark.parametrize("text", ["", "nonsense", "0::", "3:cpu", "150000 0", "a b c"])

@@ -1,7 +1,4 @@
-"""`tfperf run` on real scripts: they do what they do without it, and the profile comes too.
-
-This tests all of script_run, script_plan, script_child and keras_import_hook.
-"""
+"""`tfperf run` on real scripts: they do what they do without it, and the profile comes too (with script_child)."""
 
 from __future__ import annotations
 
@@ -67,14 +64,22 @@ while time.monotonic() < end:
     time.sleep(0.002)
 """
 _STEPS = """
+import time
 import tensorflow as tf
 import tfperf
 
 compute = tf.function(lambda x: tf.reduce_sum(x @ x))
+
+def prepare(number):
+    time.sleep(0.01)
+    return tf.fill((50, 50), float(number))
+
 for number in range(30):
     with tfperf.step(number):
-        compute(tf.ones((50, 50)))
+        compute(prepare(number))
 """
+_ENDLESS = f"import itertools\n{_STEPS.replace('range(30)', 'itertools.count()')}"
+JSON = ("-o", "report.json")
 
 
 class Runs:
@@ -110,24 +115,6 @@ def wait_for_the_loop(process: subprocess.Popen[str]) -> None:
     """Wait until the script says that it works: `_LOOP`, when it has been profiled for a while."""
     assert process.stdout is not None
     assert process.stdout.readline() == "working\n"
-
-
-_PYTHON = """
-import time
-import tensorflow as tf
-import tfperf
-
-compute = tf.function(lambda x: tf.reduce_sum(x @ x))
-
-def prepare(number):
-    time.sleep(0.01)
-    return tf.fill((50, 50), float(number))
-
-for number in range(20):
-    with tfperf.step(number):
-        compute(prepare(number))
-"""
-JSON = ("-o", "report.json")
 
 
 def assert_steps_from_10(numbers: list[int]) -> None:
@@ -387,9 +374,6 @@ def test_steps_that_never_come_are_exit_code_1(run: Runs) -> None:
     assert "no profile was captured: training ended after 30 batches, before batch 500; pass --steps" in err
 
 
-_ENDLESS = f"import itertools, time\n{_STEPS.replace('range(30)', 'itertools.count()')}    time.sleep(0.01)\n"
-
-
 def test_the_profile_is_announced_while_the_script_goes_on(run: Runs) -> None:
     process = run.start(_ENDLESS, options=("--steps", "10..29"))
     said = read_until(process, "tfperf: ", times=2)
@@ -468,7 +452,7 @@ def test_a_script_that_does_not_stop_is_ended(
 
 
 def test_every_call_of_python_is_recorded_on_demand(run: Runs) -> None:
-    code, _, err = run(_PYTHON, options=("--python-trace", "--steps", "5..14", *JSON))
+    code, _, err = run(_STEPS, options=("--python-trace", "--steps", "5..14", *JSON))
     assert code == 0, err
     times = tfperf.load(run.folder / "logs", sections=["python"])["python"]
     assert times.step_count == 10

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -298,16 +297,6 @@ def test_a_server_that_is_being_stopped_starts_nothing(job: ServingJob) -> None:
         for method in ("Profile", "StartContinuousProfiling"):
             assert refusal(start_call(channel, method, request(20))) == ("UNAVAILABLE", "the server is being stopped")
     job.do("other.stop()")
-
-
-def test_without_tensorflow() -> None:
-    script = (
-        "import sys\nsys.modules['tensorflow'] = None\nfrom tfperf.capture.server import serve\n"
-        "from tfperf.base.errors import CaptureError\n"
-        "try: serve()\nexcept CaptureError as error: print(error.reason)"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "no_tensorflow\n"
 
 
 def test_idle_connections_are_few_and_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,17 +67,6 @@ def test_samples_come_again_and_again(empty: Path, own_process: None) -> None:
     assert known(view.shown).slowdown_percent is None, "nothing tells it"
 
 
-def test_so_many_samples_as_are_asked_for(empty: Path) -> None:
-    seen: list[int] = []
-    with (
-        fake_job(gives(steps_trace())) as job,
-        Watch(request_to(job, samples=3), lambda _, sample: seen.append(sample.number)) as watch,
-    ):
-        wait_until(lambda: watch.is_done)
-    assert seen == [1, 2, 3]
-    assert job.asked == 3
-
-
 def test_a_server_that_answers_slowly_is_never_asked_a_second_time_meanwhile(empty: Path) -> None:
     """Its answers take ten intervals."""
     with fake_job(gives(steps_trace(), after_s=0.5)) as job, Watch(request_to(job)) as watch:

@@ -63,12 +63,6 @@ def test_code_that_is_none_is_a_syntax_error_as_anywhere(run: Run) -> None:
     assert isinstance(run("%%tfperf\nx = (")[1], SyntaxError)
 
 
-def test_help_shows_an_example(run: Run) -> None:
-    captured, error = run("print(get_ipython().find_cell_magic('tfperf').__doc__)")
-    assert error is None
-    assert "%%tfperf -s tfdata --as analysis" in captured.stdout
-
-
 def test_without_tensorflow_it_says_so_in_one_line(
     run: Run, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -63,9 +63,3 @@ def test_what_varies_is_shown_all_the_same(executed: Any) -> None:
     assert [kinds_of(new) for new, _ in pairs] == [kinds_of(before) for _, before in pairs]
     of_magic = next(cell for cell, _ in pairs if cell.source.startswith("%%tfperf"))
     assert any("text/html" in kind for kind in kinds_of(of_magic))
-
-
-def test_it_shows_what_a_notebook_is_for() -> None:
-    source = "\n".join(cell.source for cell in nbformat.read(NOTEBOOK, as_version=4).cells)
-    for words in ("tfperf.load(", ".table", ".plot()", "tfperf.check(", "tfperf.diff(", "%load_ext tfperf", "%%tfperf"):
-        assert words in source
