@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from capture.made import Made
 from job_environment import job_environment
 
 from tfperf.base.errors import CaptureError
@@ -186,3 +187,8 @@ class Capture:
 @pytest.fixture
 def capture(tmp_path: Path) -> Capture:
     return Capture(tmp_path)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return Made(tmp_path)

@@ -58,27 +58,6 @@ from tfperf.formats.wire.schema import LARGEST_MESSAGE
 # --- what goes well ---
 
 
-def test_the_calls_of_continuous_profiling() -> None:
-    seen: list[str] = []
-
-    def noting(name: str, reply: bytes) -> Answer:
-        def respond(request: Any, context: grpc.ServicerContext) -> bytes:
-            seen.append(f"{name} {request.session_id}")
-            return reply
-
-        return respond
-
-    given = {"StartContinuousProfiling": b"", "GetSnapshot": response(b"trace"), "StopContinuousProfiling": b""}
-    with (
-        serving({name: noting(name, reply) for name, reply in given.items()}) as port,
-        ProfilerClient(here(port)) as client,
-    ):
-        client.start_continuous(REQUEST)
-        assert client.snapshot(SECONDS).result().xspace == b"trace"
-        client.stop_continuous()
-    assert seen == ["StartContinuousProfiling session", "GetSnapshot ", "StopContinuousProfiling "]
-
-
 def test_no_proxy_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):
         monkeypatch.setenv(name, f"http://127.0.0.1:{free_port()}")

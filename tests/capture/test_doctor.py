@@ -27,12 +27,6 @@ from tfperf.capture.outcomes import Check
 from tfperf.cli.doctor import doctor_report
 from tfperf.report.render import RenderOptions, render
 
-
-@pytest.fixture
-def made(tmp_path: Path) -> Made:
-    return Made(tmp_path)
-
-
 # --- GPUs ---
 
 

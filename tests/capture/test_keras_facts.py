@@ -85,12 +85,9 @@ def test_replicas_are_those_of_the_strategy() -> None:
         (({"image": np.zeros((5, 2)), "text": np.zeros((5, 9))},), {}, 5),
         (([np.zeros((6, 1)), np.zeros((6, 2))],), {}, 6),
         ((object(), np.zeros((4, 1))), {}, 4),
+        ((3, "x", None), {}, None),
+        ((np.float32(3.0),), {}, None),
     ],
 )
-def test_the_first_array_of_a_call_is_a_batch(arguments: Any, options: Any, size: int) -> None:
-    assert facts_of_call(arguments, options) == {"batch_size": size, "steps_per_execution": 1}
-
-
-def test_a_call_without_arrays_tells_nothing() -> None:
-    assert facts_of_call((3, "x", None), {}) == {}
-    assert facts_of_call((np.float32(3.0),), {}) == {}
+def test_the_first_array_of_a_call_is_a_batch(arguments: Any, options: Any, size: int | None) -> None:
+    assert facts_of_call(arguments, options) == ({"batch_size": size, "steps_per_execution": 1} if size else {})

@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import socket
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -104,11 +103,6 @@ DRIVER = (
     "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\nGCC version:  gcc 11\n"
 )
 OPEN_DRIVER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build\n"
-
-
-@pytest.fixture
-def made(tmp_path: Path) -> Made:
-    return Made(tmp_path)
 
 
 def test_the_machine_and_the_software(made: Made) -> None:

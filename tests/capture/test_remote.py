@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from capture.conftest import Capture, Job, ended, free_port, read_until, wait_until_profiled, wait_until_worked
 from capture.made import by_name
+from job_environment import run_python
 
 import tfperf
 from tfperf.capture.address import Address
@@ -49,15 +49,8 @@ def test_capture_and_analyze_where_tensorflow_is_not_installed(jobs: dict[str, J
         "from tfperf.cli import run\nsys.argv[0] = 'tfperf'\nrun()"
     )
     arguments = ["capture", "--port", str(jobs["busy"].port), "--duration", "1s", "--analyze"]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=60,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    done = run_python("-c", script, *arguments, cwd=tmp_path, lean=False)
+    assert done.stderr == ""
     for part in ("Step time", "Input", "tfperf analyze PATH"):
         assert part in done.stdout
     assert "Workers" not in done.stdout, "nothing is wrong with the only one"

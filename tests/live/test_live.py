@@ -130,8 +130,7 @@ def test_input_that_becomes_slow_is_on_the_screen_within_two_samples(tmp_path: P
         assert float(row.split()[2]) >= 90.0
         assert row.rstrip().endswith("Waiting for input")
         assert "!! Waiting for input takes" in frame
-        terminal.press("q")
-        terminal.end()
+        terminal.quit()
         assert job.process.poll() is None, "the job goes on"
     finally:
         job.end()

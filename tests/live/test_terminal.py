@@ -66,6 +66,10 @@ class Terminal:
     def press(self, keys: str) -> None:
         self.child.send(keys)
 
+    def quit(self) -> None:
+        self.press("q")
+        self.end()
+
     def resize(self, columns: int, lines: int) -> None:
         self.columns = columns
         self.child.setwinsize(lines, columns)
@@ -110,8 +114,7 @@ def test_it_ends_in_the_middle_of_a_sample(tmp_path: Path) -> None:
         terminal = Terminal(tmp_path, "--port", job.port)
         assert job.begun.wait(60)
         terminal.wait_for("sampling now")
-        terminal.press("q")
-        terminal.end()
+        terminal.quit()
         wait_until(lambda: job.ended == 1)
         has_ended.set()
 
@@ -144,8 +147,7 @@ def test_no_line_is_wider_than_the_window_also_after_it_changes(job: FakeJob, tm
     lines = frame.split("\n")
     assert len(lines) == 20
     assert max(map(cells, lines)) <= 60
-    terminal.press("q")
-    terminal.end()
+    terminal.quit()
 
 
 def test_keys_change_what_is_shown(job: FakeJob, tmp_path: Path) -> None:
@@ -162,8 +164,7 @@ def test_keys_change_what_is_shown(job: FakeJob, tmp_path: Path) -> None:
     terminal.wait_for("PAUSED")
     terminal.press("?")
     terminal.wait_for("record the latest sample")
-    terminal.press("q")
-    terminal.end()
+    terminal.quit()
 
 
 def test_r_records_the_sample_that_is_shown(tmp_path: Path) -> None:
@@ -174,8 +175,7 @@ def test_r_records_the_sample_that_is_shown(tmp_path: Path) -> None:
         terminal.press("r")
         terminal.wait_for("recorded")
         wait_until(lambda: [*(tmp_path / "kept").rglob("*.xplane.pb")])
-        terminal.press("q")
-        terminal.end()
+        terminal.quit()
     (file,) = (tmp_path / "kept").rglob("*.xplane.pb")
     assert file.read_bytes() == trace
 
@@ -192,8 +192,7 @@ def test_a_hostile_job_does_nothing_to_the_terminal(tmp_path: Path) -> None:
         terminal.wait_for("q quit")
         terminal.press("\r")
         terminal.wait_for("q quit")
-        terminal.press("q")
-        terminal.end()
+        terminal.quit()
     allowed = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]|[\r\n]", "", terminal.shown.replace("^C", ""))
     assert [char for char in allowed if not char.isprintable()] == []
 
@@ -204,8 +203,7 @@ def test_a_terminal_without_colours_that_has_ascii_only(tmp_path: Path) -> None:
     with fake_job(gives(space(host(*steps), gpu))) as job:
         terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", PYTHONIOENCODING="ascii", NO_COLOR="1")
         terminal.wait_for(r"k\xe9rnel")
-        terminal.press("q")
-        terminal.end()
+        terminal.quit()
     assert terminal.shown.isascii()
     assert not re.search(r"\x1b\[[0-9;]*m", terminal.shown)
 

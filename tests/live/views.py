@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from places import ROOT
 
 from tfperf.capture.address import Address
 from tfperf.live.board import TopRequest, WorkerView
@@ -64,15 +68,13 @@ def sample(of: Measured | None, **fields: Any) -> Sample:
 
 
 def worker(port: int = 6009, last: Sample | None = None, **fields: Any) -> WorkerView:
-    history = ((NOW_S - 60, 10.0), (NOW_S - 30, None), (NOW_S - 2, 20.0))
-    return WorkerView(
-        address=fields.pop("address", Address("w0", port)),
-        last=last,
-        known=fields.pop("known", last if last is not None and last.is_known else None),
-        history=fields.pop("history", history),
-        samples=fields.pop("samples", 3),
-        **fields,
-    )
+    usual = {
+        "address": Address("w0", port),
+        "known": last if last is not None and last.is_known else None,
+        "history": ((NOW_S - 60, 10.0), (NOW_S - 30, None), (NOW_S - 2, 20.0)),
+        "samples": 3,
+    }
+    return WorkerView(last=last, **{**usual, **fields})
 
 
 def gone(port: int = 6009) -> WorkerView:
@@ -86,3 +88,12 @@ def request(*workers: WorkerView) -> TopRequest:
 
 def frame(width: int = 80, *, interactive: bool = True) -> Frame:
     return Frame(width, NOW_S, interactive)
+
+
+def compare_list(compare_gold: Callable[[Path, str], None], marker: str, *rows: tuple[str, ...]) -> None:
+    """Compare a table in docs/top.md; its titles are the first row."""
+    page = ROOT / "docs" / "top.md"
+    before, start, rest = page.read_text(encoding="utf-8").partition(f"<!-- {marker} -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    first, *others = (f"| {' | '.join(row)} |\n" for row in rows)
+    compare_gold(page, f"{before}{start}{first}{'|---' * len(rows[0])}|\n{''.join(others)}{end}{after}")
