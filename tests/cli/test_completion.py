@@ -53,11 +53,8 @@ def complete(folder: Path, *words: str) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        (("an",), ["analyze", "anonymize"]),
         (("e",), ["export-csv", "export-parquet", "explain"]),
         (("analyze", "--sec"), ["--section"]),
-        (("analyze", "--no-p"), ["--no-pager"]),
-        (("--col",), ["--color"]),
         (("analyze", "--color", "a"), ["auto", "always"]),
         (("analyze", "-s", "k"), ["kernels"]),
         (("analyze", "logs", "--section", "host_"), ["host_threads"]),

@@ -102,10 +102,3 @@ def test_ops_that_are_not_in_a_list(model: Path, tmp_path: Path, run_tfperf: Run
     result = run_tfperf("lint", model, "--supported-ops", path, "--fail-on", "high")
     assert result.exit_code == 3
     assert "Multinomial is not in the list of supported ops" in " ".join(result.stdout.split())
-
-
-def test_a_rule_is_explained(run_tfperf: Run) -> None:
-    text = run_tfperf("explain", "TPU-CV-1").stdout
-    assert "TPU-CV-1 (rule)" in text
-    assert "Cloud TPU documentation" in " ".join(text.split())
-    assert "GPU-MM-1" in run_tfperf("explain", "rules").stdout

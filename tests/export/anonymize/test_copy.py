@@ -19,7 +19,7 @@ from synthetic_tpu import offload_tpu
 from tpu_twin import HOSTNAME, tpu_twin
 
 import tfperf
-from tfperf.base.errors import OutputError, TraceFormatError, TraceNotFoundError
+from tfperf.base.errors import OutputError, TraceFormatError
 from tfperf.export.anonymize import anonymize, known_words, parts_of
 from tfperf.formats.wire.schema import message_class
 from tfperf.report.render import render
@@ -193,8 +193,3 @@ def test_of_a_damaged_profile_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(TraceFormatError, match="damaged"):
         anonymize(logdir, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
-
-
-def test_a_folder_without_profiles_is_told(tmp_path: Path) -> None:
-    with pytest.raises(TraceNotFoundError, match="no"):
-        anonymize(tmp_path, tmp_path / "copy")

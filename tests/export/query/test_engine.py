@@ -249,12 +249,6 @@ def test_a_word_that_is_also_a_table_is_allowed(source: Source) -> None:
     assert rows(ask(source, "select 'kernels' as copies from events limit 1")) == [("kernels",)]
 
 
-def test_a_query_that_needs_too_much_memory(source: Source) -> None:
-    with pytest.raises(TfperfError, match="memory") as raised:
-        ask(source, "select list(i) from range(100000000) t(i)", QueryLimits(memory_bytes=50e6))
-    assert not isinstance(raised.value, QueryError)
-
-
 def test_an_answer_that_takes_too_much_memory(source: Source) -> None:
     """Not DuckDB's memory: that of the Python values."""
     with pytest.raises(TfperfError, match=r"the result exceeds its memory limit: select fewer .* --memory-limit"):
