@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from tfperf.cli import main
+
+Run = Callable[..., Result]
+"""The fixture `run_tfperf`."""
 
 
 class Printed:

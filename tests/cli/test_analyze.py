@@ -7,7 +7,6 @@ import re
 import shutil
 import stat
 import webbrowser
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,12 +14,11 @@ import click
 import pytest
 from builders import Event, event, host, known, logdir_of, space
 from click.testing import Result
+from printed import Run
 
 from tfperf.analysis.registry import By, View, find_table
 from tfperf.cli import main
 from tfperf.cli.analyze import new_page, show_page
-
-Run = Callable[..., Result]
 
 
 def steps_waiting(wait_us: float, *, step_us: float = 1000, name: str = "train", marked: bool = True) -> bytes:

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,9 +14,9 @@ import click
 import pytest
 from builders import event, host, space
 from capture.double import response, serving
-from click.testing import Result
 from msgspec.structs import replace
 from places import ROOT
+from printed import Run
 
 from tfperf.base.errors import Reason
 from tfperf.capture.outcomes import Captured
@@ -67,7 +66,7 @@ def test_what_is_not_a_range_of_steps(text: str, words: str) -> None:
         (["--port", "1", "--format", "xml"], "--format"),
     ],
 )
-def test_wrong_usage(arguments: list[str], words: str, run_tfperf: Callable[..., Result]) -> None:
+def test_wrong_usage(arguments: list[str], words: str, run_tfperf: Run) -> None:
     done = run_tfperf("capture", *arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert words in done.stderr
@@ -157,7 +156,7 @@ def test_only_analyze_imports_the_analysis_and_counts_steps(analyze: bool, tmp_p
     assert ("step_count" in row) == analyze
 
 
-def test_top_says_how_many_rows_of_the_analysis_are_shown(tmp_path: Path, run_tfperf: Callable[..., Result]) -> None:
+def test_top_says_how_many_rows_of_the_analysis_are_shown(tmp_path: Path, run_tfperf: Run) -> None:
     with serving({"Profile": lambda request, context: response(_FIVE_STEPS)}) as port:
         options = ("--analyze", "--top", 2, "--format", "json", "--logdir", tmp_path)
         done = run_tfperf("capture", "--port", port, *options)
@@ -167,9 +166,7 @@ def test_top_says_how_many_rows_of_the_analysis_are_shown(tmp_path: Path, run_tf
     assert len(sections["steps"]["tables"]["steps"]["rows"]) == 5, "steps are not ranked"
 
 
-def test_a_report_that_cannot_be_written_is_said_before_the_job_is_asked(
-    run_tfperf: Callable[..., Result], tmp_path: Path
-) -> None:
+def test_a_report_that_cannot_be_written_is_said_before_the_job_is_asked(run_tfperf: Run, tmp_path: Path) -> None:
     asked: list[Any] = []
 
     def profile(request: Any, context: Any) -> bytes:
@@ -187,9 +184,7 @@ def test_a_report_that_cannot_be_written_is_said_before_the_job_is_asked(
         assert json.loads((logs / "report.json").read_text())["summary"]["captured"] == 1
 
 
-def test_a_report_that_cannot_be_written_in_the_end_is_printed(
-    run_tfperf: Callable[..., Result], tmp_path: Path
-) -> None:
+def test_a_report_that_cannot_be_written_in_the_end_is_printed(run_tfperf: Run, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
 
     def profile(request: Any, context: Any) -> bytes:

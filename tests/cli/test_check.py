@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,10 +17,10 @@ from cli.example_package import run_with_package
 from click.testing import Result
 from hostile.soundness import lost_tfdata
 from places import SAMPLES
+from printed import Run
 
 from tfperf.judge.limits import NAMED
 
-Run = Callable[..., Result]
 HOLDS = ("--max-input-bound", "10%")
 
 
@@ -34,15 +33,10 @@ def _no_config_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
 
-def steps(count: int, duration_us: float) -> bytes:
-    """A host with marked steps of one duration, one after the other."""
-    return space(host(*marks(count, duration_us)))
-
-
 @pytest.fixture
 def two_hosts(tmp_path: Path) -> Path:
     """Nine steps of 10 ms on one host, of 12 ms on the other."""
-    return logdir_of(tmp_path, fast=steps(9, 10_000), slow=steps(9, 12_000))
+    return logdir_of(tmp_path, fast=space(host(*marks(9, 10_000))), slow=space(host(*marks(9, 12_000))))
 
 
 # --- exit codes ---
@@ -205,8 +199,8 @@ def test_a_setting_of_the_command_line_comes_before_the_file(run_tfperf: Run, tw
 
 
 def test_a_run_is_compared_with_a_baseline(run_tfperf: Run, tmp_path: Path) -> None:
-    before = logdir_of(tmp_path / "before", a=steps(60, 10_000))
-    after = logdir_of(tmp_path / "after", a=steps(60, 11_000))
+    before = logdir_of(tmp_path / "before", a=space(host(*marks(60, 10_000))))
+    after = logdir_of(tmp_path / "after", a=space(host(*marks(60, 11_000))))
     assert run_tfperf("analyze", before, "--save-baseline", "base.json").exit_code == 0
     assert run_tfperf("check", before, "--baseline", "base.json").exit_code == 0
     slower = run_tfperf("check", after, "--baseline", "base.json", "--format", "json")

@@ -6,13 +6,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
+from printed import Run
 
-Run = Callable[..., Result]
 _COMPLETE = """
 source ./completion.sh
 # Bash binds the function when a line is read; here it is called as bash would.

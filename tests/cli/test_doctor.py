@@ -8,14 +8,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 from capture.handmade import listening, silent
-from click.testing import Result
+from printed import Run
 
 
-def test_it_prints_a_table(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
+def test_it_prints_a_table(run_tfperf: Run, tmp_path: Path) -> None:
     done = run_tfperf("doctor", "--logdir", tmp_path)
     assert done.exit_code == 0, done.output
     assert "Profiling on this machine" in done.output
@@ -23,7 +22,7 @@ def test_it_prints_a_table(run_tfperf: Callable[..., Result], tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_json_for_scripts(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
+def test_json_for_scripts(run_tfperf: Run, tmp_path: Path) -> None:
     done = run_tfperf("doctor", "--logdir", tmp_path, "--format", "json")
     document = json.loads(done.output)
     rows = document["sections"]["doctor"]["tables"]["checks"]["rows"]
@@ -32,14 +31,14 @@ def test_json_for_scripts(run_tfperf: Callable[..., Result], tmp_path: Path) -> 
     assert set(rows[0]) == {"check", "status", "found", "fix"}
 
 
-def test_a_fail_is_exit_code_1_after_the_report(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
+def test_a_fail_is_exit_code_1_after_the_report(run_tfperf: Run, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     done = run_tfperf("doctor", "--logdir", tmp_path / "file", "--format", "json")
     assert done.exit_code == 1
     assert json.loads(done.output)["summary"]["status"] == "fail"
 
 
-def test_a_job_that_is_not_there(run_tfperf: Callable[..., Result], tmp_path: Path) -> None:
+def test_a_job_that_is_not_there(run_tfperf: Run, tmp_path: Path) -> None:
     done = run_tfperf("doctor", "--worker", f"unix:{tmp_path}/none", "--logdir", tmp_path, "-o", tmp_path / "out.json")
     assert done.exit_code == 1, done.output
     assert "no server listens" in (tmp_path / "out.json").read_text()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
 
 import click
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from places import ROOT
+from printed import Run
 
 from tfperf.analysis.registry import OURS
 from tfperf.cli import main
@@ -18,8 +18,6 @@ from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
 from tfperf.sections.diagnosis.diagnose import NEEDS
 from tfperf.trace.steps import steps
 from tfperf.trace.steps.categories import STEP_SOURCES
-
-Run = Callable[..., Result]
 
 
 def test_a_word_with_one_meaning(run_tfperf: Run) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from builders import event, host, logdir_of, space
-from click.testing import Result
+from printed import Run
 from synthetic_gpu import synthetic_gpu
 
-Run = Callable[..., Result]
 CATEGORIES = [
     "compilation_ms",
     "output_ms",
@@ -99,7 +97,7 @@ def test_a_trace_without_steps_has_no_step_file(tmp_path: Path, run_tfperf: Run)
 
 
 def test_it_says_what_it_wrote_and_keeps_what_is_there(
-    run_tfperf: Callable[..., Result], samples: Path, tmp_path: Path, asked_here: None
+    run_tfperf: Run, samples: Path, tmp_path: Path, asked_here: None
 ) -> None:
     target = tmp_path / "dataset"
     done = run_tfperf("export-parquet", samples / "input_bound", "-o", target)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from lint_builders import fed, graph, op
-
-Run = Callable[..., Result]
+from printed import Run
 
 
 @pytest.fixture

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from builders import host, logdir_of, marks, space
-from click.testing import Result
-
-Run = Callable[..., Result]
+from printed import Run
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("-h",), ("analyze", "-h"), ("export-csv", "--help")])

@@ -5,14 +5,11 @@ tests/test_shared_traces.py has the numbers of these traces.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-from click.testing import Result
 from places import TRACES
+from printed import Run
 
 BATCHES_128, BATCHES_512 = "keras_rtx5000/gpu_bs128-20210202-131252", "keras_rtx5000/gpu_bs512-20210202-131913"
-Run = Callable[..., Result]
 
 pytestmark = pytest.mark.skipif(not TRACES.exists(), reason="test input that is no part of the project is not here")
 

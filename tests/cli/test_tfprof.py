@@ -5,15 +5,13 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
 from places import SAMPLES
+from printed import Run
 from tfprof_builders import CPU, graph, node, op_log, ran, run_metadata
 
-Run = Callable[..., Result]
 SHOWN = dict.fromkeys(("table", "markdown", "tfprof", "html"), "4.00") | dict.fromkeys(("json", "csv"), "4.0")
 """The mean time of the only op that ran, as each format writes it."""
 VIEWS = ("scope", "graph", "op", "code")

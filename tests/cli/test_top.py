@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from click.testing import Result
-
-RunTfperf = Callable[..., Result]
+from printed import Run
 
 
 @pytest.mark.parametrize(
@@ -29,14 +26,14 @@ RunTfperf = Callable[..., Result]
         ("--once --port 70000", "70000 is not in the range"),
     ],
 )
-def test_wrong_usage(typed: str, says: str, run_tfperf: RunTfperf) -> None:
+def test_wrong_usage(typed: str, says: str, run_tfperf: Run) -> None:
     done = run_tfperf("top", *typed.split())
     assert done.exit_code == 2
     assert says in done.stderr.replace("\n", " ")
     assert done.stdout == ""
 
 
-def test_several_that_are_not_there(run_tfperf: RunTfperf) -> None:
+def test_several_that_are_not_there(run_tfperf: Run) -> None:
     done = run_tfperf("top", "--workers", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "--once")
     assert done.exit_code == 1
     assert done.stderr.rstrip().endswith("(and 2 more workers without traces)")

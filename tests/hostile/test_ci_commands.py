@@ -6,15 +6,14 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable
 from html import unescape
 from pathlib import Path
 
 import pytest
 from builders import event, host, line, logdir_of, plane, ref, space
-from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
+from printed import Run
 
 from tfperf.report.render.values import without_commands
 
@@ -69,9 +68,7 @@ def test_the_grammar_finds_commands() -> None:
     ],
     ids=" ".join,
 )
-def test_no_command_acts_on_a_log(
-    command: tuple[str, ...], name: str, tmp_path: Path, run_tfperf: Callable[..., Result]
-) -> None:
+def test_no_command_acts_on_a_log(command: tuple[str, ...], name: str, tmp_path: Path, run_tfperf: Run) -> None:
     logdir = logdir_of(tmp_path, vm=job(name))
     paths = [logdir, logdir] if command[0] == "diff" else [logdir]
     result = run_tfperf(command[0], *paths, *command[1:])
@@ -82,20 +79,20 @@ def test_no_command_acts_on_a_log(
     assert not own or "--github" in command
 
 
-def test_errors_name_paths_without_commands(tmp_path: Path, run_tfperf: Callable[..., Result]) -> None:
+def test_errors_name_paths_without_commands(tmp_path: Path, run_tfperf: Run) -> None:
     result = run_tfperf("analyze", tmp_path / "##[error]x")
     assert result.exit_code == 1
     assert commands_in(result.stderr) == []
 
 
-def test_json_means_the_same(tmp_path: Path, run_tfperf: Callable[..., Result]) -> None:
+def test_json_means_the_same(tmp_path: Path, run_tfperf: Run) -> None:
     text = run_tfperf("analyze", logdir_of(tmp_path, vm=job(NAMES[1])), "--format", "json").stdout
     assert NAMES[1] not in text
     assert NAMES[1] in str(json.loads(text))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_page_shows_names_as_they_are(name: str, tmp_path: Path, run_tfperf: Callable[..., Result]) -> None:
+def test_a_page_shows_names_as_they_are(name: str, tmp_path: Path, run_tfperf: Run) -> None:
     result = run_tfperf("analyze", logdir_of(tmp_path, vm=job(name)), "--format", "html")
     shown = unescape(re.sub(r"<script.*?</script>", "", result.stdout, flags=re.DOTALL))
     assert name in shown
@@ -111,8 +108,6 @@ def test_whatever_the_text(text: str) -> None:
 
 # --- names of half a megabyte in a profile ---
 
-
-Run = Callable[..., Result]
 
 _MOST_CHARACTERS = 60_000
 

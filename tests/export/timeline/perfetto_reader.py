@@ -95,7 +95,11 @@ class _Replay:
             if event.type == TrackEvent.TYPE_SLICE_END:
                 stack.pop().end_ns = time
                 continue
-            self._flow(event, self._start(packet, stack))
+            slice_ = self._start(packet, stack)
+            for flow in event.flow_ids:
+                assert flow not in self.open_flows
+                self.open_flows[flow] = slice_
+            self.read.flows += [(self.open_flows.pop(flow), slice_) for flow in event.terminating_flow_ids]
         assert not any(self.stacks.values()), "slices that never end"
         assert not self.open_flows, "flows that never end"
 
@@ -109,7 +113,10 @@ class _Replay:
             packet.timestamp,
             depth=len(stack),
             category=self.names[sequence, "event_categories"][category],
-            args={self._key(sequence, arg): self._value(sequence, arg) for arg in event.debug_annotations},
+            args={
+                self.names[sequence, "debug_annotation_names"][arg.name_iid]: self._value(sequence, arg)
+                for arg in event.debug_annotations
+            },
         )
         assert len(slice_.args) == len(event.debug_annotations)
         self.read.slices.append(slice_)
@@ -120,19 +127,9 @@ class _Replay:
             slice_.end_ns, slice_.instant = packet.timestamp, True
         return slice_
 
-    def _key(self, sequence: int, annotation: DebugAnnotation) -> str:
-        return self.names[sequence, "debug_annotation_names"][annotation.name_iid]
-
     def _value(self, sequence: int, annotation: DebugAnnotation) -> Any:
         kind = annotation.WhichOneof("value")
         if kind == "string_value_iid":
             return self.names[sequence, "debug_annotation_string_values"][annotation.string_value_iid]
         assert kind in ("int_value", "uint_value", "double_value")
         return getattr(annotation, kind)
-
-    def _flow(self, event: Any, slice_: Slice) -> None:
-        for flow in event.flow_ids:
-            assert flow not in self.open_flows
-            self.open_flows[flow] = slice_
-        for flow in event.terminating_flow_ids:
-            self.read.flows.append((self.open_flows.pop(flow), slice_))
