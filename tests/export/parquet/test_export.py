@@ -15,7 +15,6 @@ from sections.hosts.jobs import host_of_job
 
 import tfperf
 from tfperf.base.errors import OutputError, TfperfWarning, TraceFormatError
-from tfperf.export import parquet as export
 from tfperf.export.parquet import write_parquet
 from tfperf.export.query.sources import MARKER, Dataset
 
@@ -72,16 +71,6 @@ def test_other_folders_are_left_alone(tmp_path: Path) -> None:
     assert files_of(tmp_path / "other") == ["file"]
 
 
-def test_what_is_interrupted_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(export, "_write_hosts", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        write_parquet(run_of(tmp_path, "r1", a=STEPS), tmp_path / "dataset")
-    assert [path.name for path in tmp_path.iterdir()] == ["r1"]
-
-
 EXPORTING = """
 import os, sys
 
@@ -117,19 +106,6 @@ def export_stopped_at(rename: int, run: Path, target: Path) -> Iterator[subproce
 def runs_in(target: Path) -> dict[str, int]:
     rows = tfperf.sql(target, "select run, count(*) n from events group by run order by run")
     return dict(zip(rows.run, rows.n.tolist(), strict=True))
-
-
-def test_of_two_exports_of_one_run_the_second_names_the_first(tmp_path: Path) -> None:
-    target, run, other = tmp_path / "dataset", run_of(tmp_path, "r1", a=STEPS), run_of(tmp_path, "r2", a=STEPS)
-    with export_stopped_at(1, run, target) as first:
-        with pytest.raises(OutputError, match=f"run=r1: process {first.pid} on .* is writing it; wait for it"):
-            write_parquet(run, target)
-        write_parquet(other, target)
-        assert runs_in(target) == {"r2": 3}, "the first is not there yet"
-        first.communicate(b"\n")
-    assert first.returncode == 0
-    assert runs_in(target) == {"r1": 3, "r2": 3}
-    assert {path.name for path in target.iterdir()} == {MARKER, "run=r1", "run=r2"}
 
 
 def test_a_run_is_not_lost_if_an_export_that_replaces_it_is_killed(tmp_path: Path) -> None:

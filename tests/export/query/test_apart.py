@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -58,20 +57,6 @@ def test_constants_of_a_query_keep_to_the_memory(sql: str, logdir: Path) -> None
 def test_a_query_ends_when_its_time_is_over(sql: str, logdir: Path) -> None:
     with pytest.raises(TfperfError, match=r"the query was stopped after 1.5 s: select less data, or allow more time"):
         ask(logdir, sql, QueryLimits(memory_bytes=1e12, timeout_s=1.5))
-
-
-@pytest.mark.parametrize("sql", [BUSY, ENDLESS])
-def test_ctrl_c_ends_a_query(sql: str, logdir: Path) -> None:
-    """A program in the background of a shell ignores Ctrl-C, so its default handler is installed first."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    timer = threading.Timer(2.0, signal.raise_signal, [signal.SIGINT])
-    timer.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            ask(logdir, sql, QueryLimits(memory_bytes=1e12, timeout_s=600))
-    finally:
-        timer.join()
-        signal.signal(signal.SIGINT, before)
 
 
 def children(process: int) -> list[int]:

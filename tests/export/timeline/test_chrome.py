@@ -142,15 +142,10 @@ def test_a_compressed_sample_comes_back_whole(samples: Path, tmp_path: Path) -> 
     assert result.size_bytes == output.stat().st_size
     events = checked(gzip.decompress(output.read_bytes()))
     trace = whole_trace(path)
-    expected = Counter(
-        (trace.names[name], start / 1e6, duration / 1e6)
-        for name, start, duration in zip(
-            trace.name.tolist(), trace.start_ps.tolist(), trace.duration_ps.tolist(), strict=True
-        )
-    )
-    assert expected == Counter(
-        (entry["args"].get("long_name", entry["name"]), entry["ts"], entry.get("dur", 0.0))
-        for entry in events
-        if entry["ph"] in "Xi" and entry["cat"] != "step"
+    columns = (trace.name.tolist(), trace.start_ps.tolist(), trace.duration_ps.tolist())
+    expected = [(trace.names[name], start / 1e6, us / 1e6) for name, start, us in zip(*columns, strict=True)]
+    found = [entry for entry in events if entry["ph"] in "Xi" and entry["cat"] != "step"]
+    assert Counter(expected) == Counter(
+        (entry["args"].get("long_name", entry["name"]), entry["ts"], entry.get("dur", 0.0)) for entry in found
     )
     assert len(kind(events, "s")) == result.arrows

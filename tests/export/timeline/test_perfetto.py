@@ -157,16 +157,9 @@ def test_hostile_names_and_ids(tmp_path: Path) -> None:
 
 
 def test_names_too_long_to_show_are_an_argument(tmp_path: Path) -> None:
-    from tfperf.formats.wire.schema import message_class
-
-    file = host_file(tmp_path, host(event("%fusion = " + "f32 " * 100, 0, 1)))
-    path = Path(str(file.path))
-    message = message_class("XSpace").FromString(path.read_bytes())
-    message.planes[0].event_metadata[0].value.display_name = b"fusion"
-    path.write_bytes(message.SerializeToString())
-    export([file], tmp_path / "o.pftrace")
-    (slice_,) = read_perfetto(tmp_path / "o.pftrace").slices
-    assert (slice_.name, slice_.args) == ("fusion", {"long_name": "%fusion = " + "f32 " * 100})
+    long = "%fusion = " + "f32 " * 100
+    read = shown(tmp_path, plane("/host:CPU", line("x", event("f", 0, 1)), texts={"f": (long, "fusion")}))
+    assert [(slice_.name, slice_.args) for slice_ in read.slices] == [("fusion", {"long_name": long})]
 
 
 def test_times_before_zero_move_everything(tmp_path: Path) -> None:
