@@ -442,11 +442,11 @@ def test_devices_share_ids_and_have_their_own_rows(tmp_path: Path) -> None:
 
 def test_a_graph_launches_many_kernels(tmp_path: Path) -> None:
     """One call of 5 us, three kernels: its delay is that of the first, and none is compared with the call."""
-    stream = gpu(called(7, 10, 2), called(7, 13, 2), called(7, 16, 2))
-    device = launches(tmp_path, host(call(7, 0)), stream)
-    assert (device.kernels, device.launches, device.unmatched_kernels) == (3, 1, 0)
+    stream = gpu(called(7, 10, 2), called(7, 13, 2), called(7, 16, 2), called(8, 40, 10))
+    device = launches(tmp_path, host(call(7, 0), call(8, 30)), stream)
+    assert (device.kernels, device.launches, device.unmatched_kernels) == (4, 2, 0)
     assert device.delay.max_ps == 5 * US
-    assert device.shorter_than_call_percent is None
+    assert device.shorter_than_call_percent == 0
 
 
 def test_ids_that_identify_no_call_are_left_out(tmp_path: Path) -> None:
