@@ -78,7 +78,7 @@ rename, calls = os.rename, []
 
 def stopped(*arguments, **options):
     calls.append(arguments)
-    if len(calls) == int(sys.argv[3]):
+    if len(calls) == 2:
         print("here", flush=True)
         sys.stdin.readline()
     rename(*arguments, **options)
@@ -87,13 +87,13 @@ os.rename = stopped
 from tfperf.export.parquet import write_parquet
 write_parquet(sys.argv[1], sys.argv[2], force=True)
 """
-"""Waits before a rename."""
+"""Waits before the second rename."""
 
 
 @contextmanager
-def export_stopped_at(rename: int, run: Path, target: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """Give a process that exports a run, and waits before this rename."""
-    command = [sys.executable, "-c", EXPORTING, str(run), str(target), str(rename)]
+def export_stopped(run: Path, target: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Give a process that replaces a run, and waits before the new one takes its place."""
+    command = [sys.executable, "-c", EXPORTING, str(run), str(target)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         try:
@@ -112,7 +112,7 @@ def test_a_run_is_not_lost_if_an_export_that_replaces_it_is_killed(tmp_path: Pat
     target, run, other = tmp_path / "dataset", run_of(tmp_path, "r1", a=STEPS), run_of(tmp_path, "r2", a=STEPS)
     write_parquet(run, target)
     before = files_of(target)
-    with export_stopped_at(2, run, target):
+    with export_stopped(run, target):
         pass
     with pytest.warns(TfperfWarning, match=r"run=r1 is missing, because .* the next export restores it"):
         assert Dataset(target).names == ()
