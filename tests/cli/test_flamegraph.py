@@ -29,6 +29,7 @@ def run(*arguments: str | Path) -> Result:
     [
         ("x.html", "html", "<!DOCTYPE html>"),
         ("x.svg", "svg", "<?xml"),
+        ("X.SVG", "svg", "<?xml"),
         ("x.folded", "folded", "host;m;dense;MatMul 80"),
         ("x.speedscope.json", "speedscope", '{"$schema":'),
         ("x.json", "speedscope", '{"$schema":'),

@@ -121,14 +121,6 @@ def test_wrong_usage(logdir: Path, arguments: list[str], message: str) -> None:
     assert message in result.stderr
 
 
-def test_a_query_needs_a_profile(tmp_path: Path) -> None:
-    script = tmp_path / "q.sql"
-    script.write_text("select 1")
-    result = run("-f", script)
-    assert result.exit_code == 2
-    assert "no profile given: tfperf query PATH SQL" in result.stderr
-
-
 def test_a_query_that_is_not_text_is_wrong_usage(logdir: Path, tmp_path: Path) -> None:
     script = tmp_path / "q.sql"
     script.write_bytes(b"select '\xff'")

@@ -35,9 +35,7 @@ IN_PROCESS = (
     # tfperf itself
     Case("", f"{USAGE} [OPTIONS] COMMAND [ARGS]...", 2),
     Case("--help", f"{USAGE} [OPTIONS] COMMAND [ARGS]..."),
-    Case("-h", f"{USAGE} [OPTIONS] COMMAND [ARGS]..."),
     Case("-V", f"tfperf, version {__version__}"),
-    Case("--version", f"tfperf, version {__version__}"),
     Case("-q", "Error: Missing command.", 2),
     Case("--verison", "Error: No such option*--verison*Did you mean*--version*", 2),
     # wrong commands
@@ -65,7 +63,6 @@ IN_PROCESS = (
     Case("explain retrace --color always", f"{BOLD}retrace{PLAIN}{DIM} (flag){PLAIN}"),
     # width
     Case("COLUMNS=60 analyze logs", f"{RUN}  sample"),
-    Case("COLUMNS=60 query --schema", "Tables"),
     Case("COLUMNS=50 explain", "Kind                 Words  Examples"),
     # analyze: what is shown
     Case("analyze logs -q", f"{RUN}  sample"),
@@ -121,7 +118,6 @@ IN_PROCESS = (
     Case("-q check logs --max-input-bound 10%", f"Run     {RUN}", 3),
     Case("check logs --max-step-time 1s --min-steps 500", f"Run     {RUN}", 1),
     Case("check logs", "Error: no limits given: *", 2),
-    Case("check logs --max-inputbound 10%", "Error: No such option*--max-inputbound*--max-input-bound*", 2),
     Case("check logs --fail-on compilaton", "Error: *unknown cause 'compilaton': did you mean compilation?", 2),
     Case("check logs --limit 'step_tme < 5ms'", "Error: *unknown figure step_tme: did you mean step_time?", 2),
     Case("check logs --config bad.toml", "Error: bad.toml: unknown key 'max-inputbound' in check: did you mean *", 2),
@@ -138,7 +134,6 @@ IN_PROCESS = (
     Case("export-csv logs", "Error: Missing option '-o' / '--output'.", 2),
     Case("export-csv logs -o old.txt", "Error: old.txt is a file; pass a folder", 1),
     # export-parquet
-    Case("export-parquet logs", "Error: Missing option '-o' / '--output'.", 2),
     Case("export-parquet logs -o old.txt", "Error: old.txt exists, but is not a tfperf dataset*", 1),
     # timeline
     Case("timeline logs -q -o t.json", ""),
@@ -162,12 +157,12 @@ IN_PROCESS = (
     Case("tfprof params nowhere.keras", "Error: *nowhere.keras*", 2),
     # query
     Case("query logs 'select name from events' --top 1 --format csv", "name"),
+    Case("query -f old.txt", "Error: no profile given: tfperf query PATH SQL", 2),
     Case("query logs 'drop table events'", "Error: DROP is not allowed, *", 2),
     Case("query logs -", "Error: the query is empty: *", 2),
     Case("query 'select 1'", "Error: select 1 was read as PATH: pass the profile first, tfperf query PATH SQL", 2),
     Case("query logs", "Error: pass exactly one of: a query, -f FILE, --schema", 2),
     # doctor, capture, run
-    Case("doctor --port 99999", "Error: Invalid value for '--port': 99999 is not in the range 1<=x<=65535.", 2),
     Case("doctor --worker nope", "Error: 'nope' is not the address of a profiler server; *", 2),
     Case("doctor --port 1 --worker a:1", "Error: select one job *", 2),
     Case("top --port 1", "Error: the live view requires a terminal; use --once *, or --format jsonl", 2),
@@ -182,11 +177,8 @@ IN_PROCESS = (
     Case("run --logdr quick quick.py", "Error: no such option --logdr: did you mean --logdir*", 2),
     Case("run --epochs 3 quick.py", "Error: no such option --epochs: *Put options of the script after its name", 2),
     Case("run logs", "Error: logs is a folder without __main__.py; pass a script, or -m and a module", 2),
-    Case("run --xyzzy quick.py", "Error: no such option --xyzzy: choose one of --steps, *", 2),
-    Case("run --stop-after-profile", "Error: Missing argument 'SCRIPT [ARGS]...'.", 2),
     Case("run --logdir old.txt quick.py", "Error: *old.txt is a file; pass a folder for the traces", 1),
     Case("run -o missing/x.txt quick.py", "Error: cannot write missing/x.txt: missing does not exist; *", 1),
-    Case("capture --port 1 --logdir old.txt", "Error: *old.txt is a file; pass a folder for the traces", 1),
     Case("run --steps 1..2 --after 3s train.py", "Error: --steps cannot be used with --after: *", 2),
     # explain, completion
     Case("explain", "Kind                 Words  Examples"),
@@ -196,7 +188,6 @@ IN_PROCESS = (
     Case("explain xyzzy", "Error: unknown term 'xyzzy': tfperf explain lists all kinds of terms", 2),
     Case("completion bash", "_tfperf_completion() {"),
     Case("completion tcsh", "Error: *'tcsh' is not one of 'bash', 'zsh', 'fish'.", 2),
-    Case("completion", "Error: Missing argument '{bash|zsh|fish}'.*", 2),
 )
 
 _LONG = "tfperf analyze logs --full"

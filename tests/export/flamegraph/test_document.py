@@ -13,7 +13,7 @@ from report.render.flame.speedscope_schema import check
 
 from tfperf.analysis.registry import Results, is_ours
 from tfperf.export.flamegraph import STACKED_BY, VALUES, Question, QuestionError
-from tfperf.export.flamegraph.document import SUFFIXES, FlameFormat, flame_graphs, flame_text, format_of, told
+from tfperf.export.flamegraph.document import FlameFormat, flame_graphs, flame_text, told
 
 
 def job(folder: Path, dense: float, *names: str, steps: int = 2, device: bool = False) -> Results:
@@ -38,12 +38,6 @@ def test_each_format_shows_the_graph(form: FlameFormat, tmp_path: Path) -> None:
         check(json.loads(text))
     if form == "folded":
         assert text == "host;m;dense;MatMul 40\n"
-
-
-def test_suffixes_ask_for_formats() -> None:
-    asked = {name: format_of(Path(f"x{name}")) for name in (*SUFFIXES, ".pdf", "")}
-    assert asked == {**SUFFIXES, ".pdf": None, "": None}
-    assert format_of(Path("X.SVG")) == "svg"
 
 
 def test_one_run_is_about_the_capture_unless_steps_are_asked_for(tmp_path: Path) -> None:
