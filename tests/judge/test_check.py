@@ -35,6 +35,7 @@ from tfperf.judge.check import check, check_profile, evidence_of, evidence_secti
 from tfperf.judge.config import CheckConfig
 from tfperf.judge.grammar import limit_tables, read_limit
 from tfperf.judge.limits import FIGURES, REGRESSION, LimitError, Metric, named_limit
+from tfperf.judge.outcome import check_report
 from tfperf.judge.run_summary import baseline_text
 from tfperf.judge.summarize import summarize_run
 from tfperf.report.model import Finding
@@ -412,6 +413,7 @@ def test_a_kind_is_judged_in_place_of_the_main_one(tmp_path: Path) -> None:
     assert (judged.status, judged.measured) == ("breach", 70.0)
     assert judged.why == "over 4 evaluation steps; 5 training steps are not checked: --by-kind train."
     assert (outcome.step_count, outcome.step_kind, outcome.other_kinds) == (4, "eval", {"train": 5})
+    assert [(fact.value, fact.note) for fact in check_report(outcome).sections[0].facts] == [(4, "evaluation steps")]
     assert outcome.notes[0].startswith("Limits on steps are over evaluation steps; 5 training steps")
     without_first = outcome_of(analysis, "step_time < 1s", by_kind="eval", skip_first=1)
     assert (without_first.step_count, without_first.exit_code) == (3, 0)

@@ -32,6 +32,10 @@ def gemm(ms: float) -> dict[str, Any]:
     return {"kernels": ranking_of(("gemm", ms))}
 
 
+COPIES = {"copies": ranking_of(("H2D", 1.0))}
+BOTH = {**COPIES, **gemm(1.0)}
+
+
 def texts(report: Report, code: str) -> list[str]:
     return [finding.text for section in report.sections for finding in section.findings if finding.code == code]
 
@@ -165,9 +169,14 @@ def test_a_cut_list_is_said() -> None:
     [
         (run_of(), slower(1.001), "Shares of the change are omitted, because the step time has no clear change."),
         (run_of(), slower(rankings=gemm(1.0)), "Kernels: not compared, because the profile of run has none."),
+        (
+            run_of(rankings=BOTH),
+            slower(rankings=COPIES),
+            "Kernels: not compared, because the profile of after has none.",
+        ),
         (run_of(batch_size=None), slower(), "Batch sizes are not compared, because not every run shows its batch "),
     ],
-    ids=["shares", "kernels", "batch sizes"],
+    ids=["shares", "kernels", "kernels beside copies", "batch sizes"],
 )
 def test_what_is_not_compared_is_said(before: RunSummary, after: RunSummary, note: str) -> None:
     assert [said for said in notes(diff_report([before, after])) if said.startswith(note)]
@@ -286,8 +295,7 @@ def test_people_see_what_changed_by_a_hundredth_of_a_step() -> None:
 
 
 def test_a_table_of_which_nothing_changed_is_for_programs() -> None:
-    before, now = ({**gemm(ms), "copies": ranking_of(("H2D", 1.0))} for ms in (1.0, 2.0))
-    report = diff_report([run_of(rankings=before), slower(rankings=now)])
+    report = diff_report([run_of(rankings=BOTH), slower(rankings={**COPIES, **gemm(2.0)})])
     text = render(report, "table")
     assert "Kernels by change" in text
     assert "Copies by change" not in text
@@ -343,7 +351,9 @@ def test_kernels_have_the_names_of_their_functions_and_the_whole_beside_them() -
 
 def test_a_stage_is_named_only_if_it_explains_the_change() -> None:
     before, after = ({"stages": ranking_of(RankedEntry("Root::Map", "Map", ms, 1.0))} for ms in (0.01, 0.02))
-    (text,) = texts(diff_report([run_of(rankings=before), slower(rankings=after)]), "diff_explained")
+    waiting = host_of([12.0] * 50, category_ms={"input": 7.0, "host_compute": 5.0})
+    (text,) = texts(diff_report([run_of(rankings=before), run_of(hosts=[waiting], rankings=after)]), "diff_explained")
+    assert text.startswith("Largest change: Input, 5.00 -> 7.00 ms")
     assert "tf.data" not in text
 
 
