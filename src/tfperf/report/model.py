@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from tfperf.base.arrays import Int32s, Int64s
+    from tfperf.report.palette import Role
 else:  # reports are also built without numpy
     Int32s = Int64s = Any
 
@@ -277,6 +278,35 @@ class GroupedBars(Struct, frozen=True):
     level: Level = "brief"
 
 
+class Segment(Struct, frozen=True, kw_only=True):
+    """A part of a whole: `value` in the unit of its bar, of which the first fix likely removes `saved`.
+
+    `share` is its percentage as text, as in the sentence about the cause `code` (empty: no cause explains the time).
+    """
+
+    role: Role
+    title: str
+    value: float
+    share: str
+    saved: float = 0.0
+    code: str = ""
+
+
+class SegmentBar(Struct, frozen=True, kw_only=True):
+    """A whole cut into segments, in the order of `palette.ROLES`.
+
+    `spread` has the 5th percentile, the median and the 95th percentile of the wholes, and `values` each of them.
+    """
+
+    title: str
+    unit: Unit
+    total: float
+    segments: tuple[Segment, ...]
+    spread: tuple[float, float, float] | None = None
+    values: tuple[float, ...] = ()
+    level: Level = "brief"
+
+
 class Sparkline(Struct, frozen=True, kw_only=True):
     """A value over time in one row: each value lasts from its time (ms) to the next; `low` and `high` are the scale."""
 
@@ -423,7 +453,7 @@ class StepPicture(Struct, frozen=True, eq=False, kw_only=True):
     level: Literal["brief", "full", "data"] = "brief"
 
 
-Chart = StepChart | BarChart | GroupedBars | Sparkline | LogChart | FlameChart | StepPicture
+Chart = StepChart | SegmentBar | BarChart | GroupedBars | Sparkline | LogChart | FlameChart | StepPicture
 
 
 class Section(Shown, Struct, frozen=True):

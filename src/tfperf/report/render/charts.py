@@ -8,7 +8,18 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from tfperf.base.units import counted, format_ms, format_percent
-from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, LogChart, Sparkline, StepChart, StepPicture
+from tfperf.report.model import (
+    BarChart,
+    Chart,
+    FlameChart,
+    GroupedBars,
+    LogChart,
+    SegmentBar,
+    Sparkline,
+    StepChart,
+    StepPicture,
+)
+from tfperf.report.palette import ROLES
 from tfperf.report.render.text_table import PLAIN_ELLIPSIS, Line, Part, bar_text, cells, line_of, shorten, width_of
 from tfperf.report.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
 
@@ -20,6 +31,7 @@ _SPARE_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789
 _LABEL_SHARE = 0.5
 ONLY_ON_PAGES = ("Shown only in the HTML report: -o report.html.",)
 _SMALLEST_BAR = 8
+_SAVED = "/"
 
 
 def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
@@ -30,6 +42,8 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
         return icicle_lines(chart, width, interactive=interactive)
     if isinstance(chart, StepPicture):
         return [line_of(line) for line in ONLY_ON_PAGES]
+    if isinstance(chart, SegmentBar):
+        return segment_bar_lines(chart, width)
     if isinstance(chart, LogChart):
         bars = BarChart(
             chart.title, "", tuple(name for name, _, _ in chart.points), tuple(y for _, _, y in chart.points)
@@ -38,6 +52,28 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
     if isinstance(chart, (BarChart, GroupedBars)):
         return [line_of(text) for text in bar_chart_lines(chart, width, interactive=interactive)]
     return step_chart_lines(chart, width)
+
+
+def segment_bar_lines(bar: SegmentBar, width: int) -> list[Line]:
+    """Return the bar, and a legend with shares; `/` marks time that the first fix of a cause likely removes."""
+    if not bar.segments or not bar.total > 0:
+        return [line_of("nothing to show")]
+    head = f"{cell_text(bar.total, bar.unit)} {bar.unit} "
+    counts = apportion([each.value for each in bar.segments], max(width - len(head), _SMALLEST_BAR))
+    drawn: list[Part] = [Part(head)]
+    for segment, count in zip(bar.segments, counts, strict=True):
+        style = ROLES[segment.role]
+        saved = min(round(count * segment.saved / segment.value), count - 1) if segment.value and count else 0
+        text = style.letter * (count - saved) + _SAVED * saved
+        drawn += [Part(text, f"{style.ink} on {style.colour}")] if count else []
+    entries = [
+        [Part(style.letter, f"{style.ink} on {style.colour}"), Part(f" {safe(each.title)} {each.share}")]
+        for each in bar.segments
+        for style in [ROLES[each.role]]
+    ]
+    if any(each.saved for each in bar.segments):
+        entries.append([Part(f"{_SAVED} removed by the fix", "dim")])
+    return [drawn, *_in_lines(entries, width)]
 
 
 def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -> list[str]:
@@ -261,10 +297,16 @@ def share_bar(shares: Mapping[str, float | None], size: int) -> list[Part]:
 
 def legend_lines(categories: Sequence[tuple[str, str]], width: int) -> list[Line]:
     """Return `I Input   D Device compute ...`, broken between entries."""
+    names = [(letter, shorten(safe(title), width - 2, mark=PLAIN_ELLIPSIS)) for letter, title in categories]
+    return _in_lines(
+        [[Part(letter, _STYLES.get(letter, _OTHER_STYLE)), Part(f" {name}")] for letter, name in names], width
+    )
+
+
+def _in_lines(entries: Sequence[list[Part]], width: int) -> list[Line]:
+    """Return the entries of a legend in lines, broken between entries."""
     lines: list[list[Part]] = []
-    for letter, title in categories:
-        name = shorten(safe(title), width - 2, mark=PLAIN_ELLIPSIS)
-        entry = [Part(letter, _STYLES.get(letter, _OTHER_STYLE)), Part(f" {name}")]
+    for entry in entries:
         if lines and width_of([*lines[-1], _BETWEEN_ENTRIES, *entry]) <= width:
             lines[-1] += [_BETWEEN_ENTRIES, *entry]
         else:

@@ -260,6 +260,11 @@ class Ledger:
             rest -= taken
         return Range(share if least is None else min(least, share), share)
 
+    @property
+    def unclaimed(self) -> Mapping[str, float]:
+        """Return the share of each category that is not claimed yet, in percent."""
+        return dict(self._left)
+
     def ms(self, percent: Range) -> Range:
         """Return a share of the step in milliseconds."""
         return percent.scaled(self.step_ms / 100.0)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
+    from tfperf.report.palette import Role
     from tfperf.sections.diagnosis.program import Api
 
 
@@ -17,6 +18,8 @@ class CauseMeaning(Struct, frozen=True):
     text: str
     taken_from: str
     """Source of the number."""
+    role: Role = "compute"
+    """The role of its time in the step, which decides its color."""
 
 
 _HOST_COMPUTE = "part of the category Host compute"
@@ -24,16 +27,21 @@ _DEVICE_COMPUTE = "part of the category Device compute"
 _HOST = "part of Host compute and All others"
 _HOST_AND_LAUNCH = "part of Host compute, Kernel launch and All others"
 CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
-    "input_wait": CauseMeaning("the step waits for the next batch of tf.data", "part of the category Input"),
+    "input_wait": CauseMeaning(
+        "the step waits for the next batch of tf.data", "part of the category Input", role="input"
+    ),
     "input_copy": CauseMeaning(
-        "batches are copied to the device, not overlapped with compute", "part of the category Input"
+        "batches are copied to the device, not overlapped with compute", "part of the category Input", role="copy"
     ),
     "host_copies": CauseMeaning(
         "TPU cores wait for arrays in host memory, or for copies to the host",
         "[copies](kernels.md#copies-of-tpu-cores), part of the categories Host to device and Output",
+        role="copy",
     ),
     "chip_copies": CauseMeaning(
-        "TPU cores wait for copies between the memories of their chip", "part of the category Device to device"
+        "TPU cores wait for copies between the memories of their chip",
+        "part of the category Device to device",
+        role="copy",
     ),
     "kernel_waits": CauseMeaning(
         "a kernel of a TPU core (Pallas) waits for its blocks, in regions marked by the kernel", _DEVICE_COMPUTE
@@ -41,16 +49,23 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "input_contention": CauseMeaning(
         ("threads of the input pipeline use cores that the step needs ([estimate](tfdata.md#what-input-costs))"),
         "part of the categories Host compute and All others",
+        role="input",
     ),
-    "output_copy": CauseMeaning("results are copied to the host, not overlapped with compute", "category Output"),
-    "compilation": CauseMeaning("functions are traced or compiled during the steps", "category Compilation"),
+    "output_copy": CauseMeaning(
+        "results are copied to the host, not overlapped with compute", "category Output", role="copy"
+    ),
+    "compilation": CauseMeaning(
+        "functions are traced or compiled during the steps", "category Compilation", role="compile"
+    ),
     "warm_up": CauseMeaning(
         "only the first steps of the capture trace functions or take very long",
         "category Compilation, or the steps that are excluded from the averages",
+        role="compile",
     ),
     "launch_bound": CauseMeaning(
         "the device waits for kernel launches; a TPU that finishes before each call waits for the calls",
         "category Kernel launch; on a TPU, part of All others",
+        role="launch",
     ),
     "small_work_per_step": CauseMeaning(
         (
@@ -60,6 +75,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
             "device also computes for less than a quarter of the step"
         ),
         "Kernel launch, Host compute without ops, All others",
+        role="launch",
     ),
     "host_ops": CauseMeaning(
         "ops run on host threads and launch no device work while the device is idle",
@@ -71,6 +87,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
             "part of Host compute and All others, measured as in [idle.md](idle.md); for a TPU that finishes "
             "before each call, the step time minus the longer of its device runs and the host work without waiting"
         ),
+        role="python",
     ),
     "garbage_collection": CauseMeaning(
         (
@@ -78,6 +95,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
             "shown by frames of gc.collect; if it runs in only one or two of many steps, there is no action"
         ),
         "part of the categories All others and Host compute",
+        role="python",
     ),
     "python_between_steps": CauseMeaning(
         (
@@ -85,47 +103,61 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
             "decides](python_functions.md#between-calls))"
         ),
         "part of the category All others; if a JAX run ends before the next call, also the Python that overlaps it",
+        role="python",
     ),
     "waiting_in_calls": CauseMeaning(
-        "a framework call is running, but has no recorded events inside", "part of the category All others"
+        "a framework call is running, but has no recorded events inside",
+        "part of the category All others",
+        role="unexplained",
     ),
-    "checkpointing": CauseMeaning("steps save checkpoints with TensorFlow ops", _HOST),
+    "checkpointing": CauseMeaning("steps save checkpoints with TensorFlow ops", _HOST, role="python"),
     "fetch_results": CauseMeaning(
-        "steps read the results of metrics or the values of variables one by one, or write summaries", _HOST
+        "steps read the results of metrics or the values of variables one by one, or write summaries",
+        _HOST,
+        role="python",
     ),
     "eager_ops": CauseMeaning(
         "eager execution: Python runs ops one by one, outside any function; includes the Python between them",
         "part of Host compute, Kernel launch and All others, excluding kernels of 1 ms or more on average",
+        role="launch",
     ),
     "run_eagerly": CauseMeaning(
-        "Keras runs the ops of its steps one by one, because of `compile(run_eagerly=True)`", _HOST_AND_LAUNCH
+        "Keras runs the ops of its steps one by one, because of `compile(run_eagerly=True)`",
+        _HOST_AND_LAUNCH,
+        role="launch",
     ),
     "numpy_conversion": CauseMeaning(
         "large NumPy arrays are converted to tensors or JAX arrays in each step",
         "part of Host compute, All others and Input",
+        role="copy",
     ),
     "iterator_per_step": CauseMeaning(
         "each step creates a tf.data pipeline: `predict` per example, or an iterator inside the loop",
         "Compilation, Input, Host compute and All others, excluding the function that the step calls",
+        role="python",
     ),
     "collectives": CauseMeaning(
         "replicas exchange gradients, or wait for each other before the exchange",
         "category Device collectives; on CPUs, part of Host compute",
+        role="others",
     ),
     "collectives_bound": CauseMeaning(
         "data exchange between hosts, not counting the wait for the last host, takes 10% of the step or more",
         "not part of the step: `collectives` has the cost",
+        role="others",
     ),
     "straggler": CauseMeaning(
         "hosts wait for the last host of a step: always the same host, or varying ones",
         "the extra time of that host, unless another cause has it; if the host varies, the waiting time of hosts",
+        role="others",
     ),
     "skewed_input": CauseMeaning(
         "one host has slower input than the others, and they wait for it",
         "not part of the step: `input_wait` or `input_copy` has the cost",
+        role="input",
     ),
     "slow_replica": CauseMeaning(
-        "replicas of one host wait in collectives while only one replica runs ops", _HOST_COMPUTE
+        "replicas of one host wait in collectives while only one replica runs ops", _HOST_COMPUTE, role="others"
     ),
     "python_in_graph": CauseMeaning(
         "the graph calls Python: numpy_function, py_function, jax.pure_callback", _HOST_COMPUTE
@@ -169,10 +201,13 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "low_utilisation": CauseMeaning(
         "matrix products and convolutions reach less than 30% of both peaks ([roofline](roofline.md))", _DEVICE_COMPUTE
     ),
-    "profiling_overhead": CauseMeaning("the profiler makes steps longer (measured by captures)", _HOST_AND_LAUNCH),
+    "profiling_overhead": CauseMeaning(
+        "the profiler makes steps longer (measured by captures)", _HOST_AND_LAUNCH, role="python"
+    ),
     "between_steps": CauseMeaning(
         "time between steps that belongs to no step: the end of an epoch, a checkpoint, Python",
         "the [wall time](wall.md) between steps",
+        role="python",
     ),
     "evaluation": CauseMeaning(
         "evaluation takes 20% of the wall time or more",
@@ -181,6 +216,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "slow_steps": CauseMeaning(
         "averaged steps repeatedly take over twice the median, and no other cause explains it",
         "the time beyond the median, as a share of the [wall time](wall.md)",
+        role="python",
     ),
     "idle_devices": CauseMeaning("devices are unused during the steps", "not part of the step: the cost is unknown"),
     "memory_pressure": CauseMeaning("memory is nearly full, fragmented or growing", "not part of the step"),

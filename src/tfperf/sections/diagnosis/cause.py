@@ -119,6 +119,17 @@ class Computed(Struct, frozen=True):
     """None if unknown, as for all ops of a host."""
 
 
+class Part(Struct, frozen=True):
+    """A part of a whole: the time of a cause, or of a category that no cause explains, in percent.
+
+    Without a cause and a category, it is wall time outside the averaged steps that no cause explains.
+    """
+
+    cause: str
+    category: str
+    percent: float
+
+
 class Diagnosis(Tabular, frozen=True):
     """The causes, best to fix first; `headline` is the first one, or states that there is none."""
 
@@ -136,6 +147,11 @@ class Diagnosis(Tabular, frozen=True):
     """Codes of causes that cannot be evaluated, or only partly, for these steps, with the reasons."""
     computed: tuple[Computed, ...] = ()
     """Layers or ops with most compute time, largest first, if compute takes most of the step."""
+    parts: tuple[Part, ...] = ()
+    """The whole step, without overlaps; empty if categories are unknown because of missing events."""
+    wall_parts: tuple[Part, ...] = ()
+    """The wall time of training per step, `wall_ms`, likewise; empty if it is nearly the same as the step."""
+    wall_ms: float | None = None
     input_cost_percent: Range | None = None
     """Input cost of the step: waiting and copying, without CPU contention. None if unknown."""
 

@@ -15,7 +15,7 @@ from tfperf.analysis.registry import Results
 from tfperf.base.units import format_percent, without_middle
 from tfperf.sections.diagnosis import compute_causes, device_causes, host_causes, waiting_causes, wall_causes
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, Ledger, count_devices, ledger_of
-from tfperf.sections.diagnosis.cause import Cause, Computed, Diagnosis, Range
+from tfperf.sections.diagnosis.cause import Cause, Computed, Diagnosis, Part, Range
 from tfperf.sections.diagnosis.program import combine, pace_setter
 from tfperf.sections.overview.section import input_cost, why_unknown_slowed
 from tfperf.sections.overview.summary import INPUT_LIMITS, Summary
@@ -26,6 +26,8 @@ from tfperf.trace.steps.steps import step_word
 if TYPE_CHECKING:
     from tfperf.trace.flaw import Flaw
 
+_MOSTLY_STEPS = 0.95
+"""Share of the wall time in averaged steps from which on its parts are not shown."""
 WORTH_FIXING = 0.03
 """Minimum likely gain of a cause, as a share of the step; below it, the diagnosis reports no cause worth fixing."""
 _RULES: tuple[Callable[[Case], Cause | None], ...] = (
@@ -88,12 +90,12 @@ def diagnose(results: Results) -> Diagnosis:
     case = _case(results, _pace_setter(results))
     if case is None:
         return _without_steps(results)
-    causes = _judge(case)
+    causes, parts = _judge(case)
     for summary in overview.by_kind:
         if summary.kind != overview.kind:
             hosts = [host.counting(np.flatnonzero(host["steps"].steps.are(summary.kind))) for host in results.hosts]
             other = _case(results.only(hosts), is_headline=False)
-            causes += _judge(other) if other is not None else []
+            causes += _judge(other)[0] if other is not None else []
     causes.sort(key=lambda cause: (cause.kind != overview.kind, -cause.gain))
     cost, missing = input_cost(results), results["steps"].missing
     most = () if missing else compute_causes.computed(case)
@@ -105,6 +107,9 @@ def diagnose(results: Results) -> Diagnosis:
         case.host,
         unjudged=why_unjudged(case),
         computed=most,
+        parts=() if missing else parts,
+        wall_parts=() if missing else _wall_parts(case, causes, parts),
+        wall_ms=None if case.wall is None else case.over_wall().step_ms,
         input_cost_percent=None if cost is None else Range(cost.low, cost.high),
     )
 
@@ -161,11 +166,50 @@ def _pace_setter(results: Results) -> int | None:
     return pace if pace is None or overview.by_host[pace].step_time_ms is not None else None
 
 
-def _judge(case: Case) -> list[Cause]:
-    found = [cause for rule in _RULES if (cause := rule(case)) is not None]
+def _judge(case: Case) -> tuple[list[Cause], tuple[Part, ...]]:
+    """Return the causes of a kind of step, and the whole step by cause or category."""
+    found, whole, claimed = [], case.ledger.unclaimed, {}
+    for rule in _RULES:
+        before = case.ledger.unclaimed
+        cause = rule(case)
+        if cause is not None:
+            found.append(cause)
+            claimed[cause.code] = {part: share - case.ledger.unclaimed[part] for part, share in before.items()}
+    before = case.ledger.unclaimed
     causes = wall_causes.with_slow_steps(case, waiting_causes.with_late_host(case, found))
+    for cause in causes[len(found) :]:
+        claimed[cause.code] = {part: share - case.ledger.unclaimed[part] for part, share in before.items()}
     costs = ((cause, cause.cost_percent) for cause in causes)
-    return [cause for cause, cost in costs if cost is None or cost.high * cause.wall_share >= LEAST_PERCENT]
+    causes = [cause for cause, cost in costs if cost is None or cost.high * cause.wall_share >= LEAST_PERCENT]
+    parts = []
+    for cause in causes:
+        taken = claimed.get(cause.code, {})
+        percent = cause.cost_percent.high if cause.cost_percent and cause.of == "step" else sum(taken.values())
+        if percent > 0:
+            parts.append(Part(cause.code, "", percent))
+            whole = {category: share - taken.get(category, 0.0) for category, share in whole.items()}
+    # A cause may cost less than it claims: the difference belongs to the categories again.
+    rest, left = sum(whole.values()), 100.0 - sum(part.percent for part in parts)
+    scale = max(left, 0.0) / rest if rest > 0 else 0.0
+    return causes, (*parts, *(Part("", category, share * scale) for category, share in whole.items() if share > 0))
+
+
+def _wall_parts(case: Case, causes: Sequence[Cause], parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the whole wall time of training: the parts of the step, and the causes outside averaged steps."""
+    if case.wall is None or case.wall_share > _MOSTLY_STEPS:
+        return ()
+    inside = [Part(part.cause, part.category, part.percent * case.wall_share) for part in parts]
+    codes = {part.cause for part in parts}
+    outside = [
+        Part(cause.code, "", cause.cost_percent.high)
+        for cause in causes
+        if cause.of == "wall" and cause.cost_percent is not None and cause.code not in codes
+    ]
+    left = 100.0 * (1.0 - case.wall_share)
+    taken = sum(part.percent for part in outside)
+    # The upper ends of ranges may exceed the time outside averaged steps.
+    outside = [Part(part.cause, "", part.percent * min(1.0, left / taken)) for part in outside]
+    return (*inside, *outside, *([Part("", "", left - taken)] if left > taken else []))
 
 
 def _headline(judged: Summary, causes: list[Cause], most: tuple[Computed, ...], missing: Sequence[Flaw]) -> str:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfperf.analysis.registry import Results, present
-from tfperf.base.units import format_ms, without_middle
-from tfperf.report.model import BarChart, Fact, Finding, Level, Quantity, Section, Severity
+from tfperf.base.units import PS_PER_MS, format_ms, format_percent, without_middle
+from tfperf.report.model import Fact, Finding, Level, Quantity, Section, Segment, SegmentBar, Severity
+from tfperf.report.palette import ROLES, Role
 from tfperf.sections.batch import examples_per_second
 from tfperf.sections.diagnosis import ACTIONS, CAUSES
 from tfperf.sections.diagnosis.case import LONGEST_NAME
+from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
 from tfperf.sections.diagnosis.diagnose import WORTH_FIXING, listed_computed, sentence_of
+from tfperf.sections.diagnosis.waiting_causes import stated
 from tfperf.sections.environment.section import clock_notes
 from tfperf.sections.gaps import topics
 from tfperf.sections.overview.section import from_to, input_cost, whose_input
 from tfperf.sections.overview.summary import of_steps, share_of_step, step_after, usual_step_time
 from tfperf.sections.wall import rate_text
-from tfperf.trace.steps.categories import CATEGORY_TITLES
 from tfperf.trace.steps.steps import ITERATION, UNLABELLED, step_word
 
 if TYPE_CHECKING:
-    from tfperf.sections.diagnosis.cause import Action, Cause, Computed, Diagnosis
+    from tfperf.sections.diagnosis.cause import Action, Cause, Computed, Diagnosis, Part
 
 _SHOWN = 3
 """Maximum number of causes on the first screen."""
@@ -36,6 +38,20 @@ _CLASSES = {
     "none": "NOT input-bound",
     "unknown": "unknown: the profile does not show the source of the input",
 }
+_REST: Mapping[str, tuple[Role, str]] = {
+    "compilation": ("compile", "Compiling"),
+    "output": ("copy", "Copying to the host"),
+    "input_wait": ("input", "Waiting for input"),
+    "host_to_device": ("copy", "Copying to the device"),
+    "kernel_launch": ("launch", "Launching kernels"),
+    "host_compute": ("compute", "Host compute"),
+    "device_collectives": ("others", "Collectives"),
+    "device_to_device": ("copy", "Copying on the device"),
+    "device_compute": ("compute", "Device compute"),
+    "all_others": ("unexplained", "Unexplained"),
+    "": ("unexplained", "Outside averaged steps"),
+}
+"""Role and name of the time that no cause explains, by category; without one, of the wall time."""
 _MAIN_KINDS = ("train", UNLABELLED, ITERATION)
 """Kinds of steps that texts do not mention."""
 _POINTER = "More: run tfperf analyze PATH with --full, -s SECTION or -o report.html."
@@ -55,7 +71,7 @@ def build(results: Results) -> Section:
         "Diagnosis",
         findings=_findings(diagnosis),
         facts=_facts(results) if has_steps else (),
-        charts=_charts(diagnosis) if has_steps else (),
+        charts=_bars(results),
         tables=present(CAUSES.build(results, level="full"), ACTIONS.build(results, level="full")),
         notes=tuple(notes),
         pointer=_POINTER,
@@ -182,15 +198,50 @@ def _computes(diagnosis: Diagnosis) -> list[Fact]:
     return [Fact("computes", "Top compute", f"{first} {quantities[0]}", note=note, level=level, quantities=quantities)]
 
 
-def _charts(diagnosis: Diagnosis) -> tuple[BarChart, ...]:
-    keys = (key for key in diagnosis.summary.categories if key not in diagnosis.unknown)
-    shares = {key: diagnosis.summary.percent[key] for key in keys}
-    shown = sorted((key for key in shares if shares[key] >= _LEAST_SHARE), key=lambda key: -shares[key])
-    if not shown:
+def _bars(results: Results) -> tuple[SegmentBar, ...]:
+    """Return the step by cause, and the wall time of training by cause if much of it is outside averaged steps."""
+    diagnosis = results["diagnosis"]
+    time = diagnosis.summary.step_time_ms
+    if time is None or not diagnosis.parts:
         return ()
-    labels = tuple(CATEGORY_TITLES[key] for key in shown)
     on_host = f" on {diagnosis.host}" if diagnosis.host else ""
-    return (BarChart(f"Step time by category{on_host}", "%", labels, tuple(shares[key] for key in shown)),)
+    host = next((each for each in results.hosts if each.host == diagnosis.host), results.hosts[0])
+    steps = host["steps"].steps
+    step = SegmentBar(
+        title=f"Step by cause{on_host}",
+        unit="ms",
+        total=time.average,
+        segments=_segments(diagnosis, diagnosis.parts, time.average),
+        spread=(time.p5, time.median, time.p95),
+        values=tuple((steps.duration_ps[steps.headline] / PS_PER_MS).tolist()),
+    )
+    if not diagnosis.wall_parts or diagnosis.wall_ms is None:
+        return (step,)
+    segments = _segments(diagnosis, diagnosis.wall_parts, diagnosis.wall_ms)
+    title = f"Wall time per step by cause{on_host}"
+    return (step, SegmentBar(title=title, unit="ms", total=diagnosis.wall_ms, segments=segments))
+
+
+def _segments(diagnosis: Diagnosis, parts: Sequence[Part], whole_ms: float) -> tuple[Segment, ...]:
+    """Return the parts by role and size; small ones without a cause are left out."""
+    segments = []
+    for part in parts:
+        value = part.percent * whole_ms / 100.0
+        cause = next(iter(diagnosis.named(part.cause)), None)
+        share = f"{format_percent(part.percent)}%"
+        if cause is not None and cause.cost_percent is not None and cause.cost_ms is not None:
+            share = stated(cause.cost_percent) if part.percent == cause.cost_percent.high else share
+            gain_ms = (cause.gain_percent or 0.0) * cause.step_ms / 100.0
+            saved = value * min(max(gain_ms / cause.cost_ms.high, 0.0), 1.0)
+            role = CAUSE_MEANINGS[cause.code].role
+            segments.append(
+                Segment(role=role, title=cause.title, value=value, share=share, saved=saved, code=cause.code)
+            )
+        elif part.percent >= _LEAST_SHARE:
+            role, title = _REST[part.category]
+            segments.append(Segment(role=role, title=title, value=value, share=share))
+    order = [*ROLES]
+    return tuple(sorted(segments, key=lambda each: (order.index(each.role), not each.code, -each.value)))
 
 
 def _is_full(diagnosis: Diagnosis) -> bool:
@@ -204,6 +255,7 @@ def document(results: Results) -> Mapping[str, Any]:
         "headline": diagnosis.headline,
         "causes": [_cause(cause) for cause in diagnosis.causes],
         "computed": [{"name": each.name, "percent": each.percent} for each in diagnosis.computed],
+        "bars": [_bar(bar) for bar in _bars(results)],
         "unjudged": [{"code": code, "why": why} for code, why in diagnosis.unjudged.items()],
     }
 
@@ -224,6 +276,19 @@ def _cause(cause: Cause) -> dict[str, Any]:
             for action in cause.actions
         ],
     }
+
+
+def _bar(bar: SegmentBar) -> dict[str, Any]:
+    segments = [
+        {
+            **{key: getattr(each, key) for key in ("role", "title", "code")},
+            "ms": each.value,
+            "percent": 100.0 * each.value / bar.total,
+            "saved_ms": each.saved,
+        }
+        for each in bar.segments
+    ]
+    return {"title": bar.title, "ms": bar.total, "segments": segments}
 
 
 def _range(value: Any) -> dict[str, float | None]:

@@ -21,7 +21,18 @@ from typing import TYPE_CHECKING, NamedTuple
 from markupsafe import Markup
 from msgspec import Struct
 
-from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, Report, Section, StepPicture, Table
+from tfperf.report.model import (
+    BarChart,
+    Chart,
+    FlameChart,
+    GroupedBars,
+    Report,
+    Section,
+    SegmentBar,
+    StepPicture,
+    Table,
+)
+from tfperf.report.palette import ROLES
 from tfperf.report.render import RenderOptions
 from tfperf.report.render.flame.drawing import flame_markup
 from tfperf.report.render.flame.drawing import script as flame_script
@@ -77,6 +88,8 @@ class PageChart(Struct, frozen=True):
     data: JsonObject
     rows: Sequence[tuple[str, str, str]] = ()
     """For a picture: a table for screen readers."""
+    bar: SegmentBar | None = None
+    """A bar, drawn without scripts."""
     drawing: Markup | None = None
 
 
@@ -199,7 +212,11 @@ def _without_commands(page: str) -> str:
 def _style_and_scripts() -> tuple[str, str, str]:
     folder = files("tfperf.report.render.page") / "static"
     style, library, *scripts = (folder.joinpath(name).read_text("utf-8") for name in _STATIC)
-    return style + flame_style(), library, '"use strict";\n' + "\n".join((flame_script(), *scripts))
+    roles = (
+        f".role-{role} {{ fill: {each.colour}; background: {each.colour}; color: {each.ink} }}\n"
+        for role, each in ROLES.items()
+    )
+    return style + "".join(roles) + flame_style(), library, '"use strict";\n' + "\n".join((flame_script(), *scripts))
 
 
 def page_parts(sections: Sequence[Section]) -> list[PageSection]:
@@ -212,7 +229,8 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
         drawing = flame_markup(chart) if isinstance(chart, FlameChart) else None
         rows = picture_rows(chart) if isinstance(chart, StepPicture) else ()
         words, data = chart_words(chart), chart_data(chart)
-        return PageChart(name, chart.title, words, has_numbers, data, rows=rows, drawing=drawing)
+        bar = chart if isinstance(chart, SegmentBar) else None
+        return PageChart(name, chart.title, words, has_numbers, data, rows=rows, bar=bar, drawing=drawing)
 
     parts, names = [], [section.name for section in sections]
     for number, section in enumerate(sections):

@@ -41,6 +41,7 @@ from tfperf.report.model import (
     FlameChart,
     GroupedBars,
     LogChart,
+    SegmentBar,
     Sparkline,
     StepChart,
     StepPicture,
@@ -71,8 +72,8 @@ def chart_data(chart: Chart) -> JsonObject:
         return _line_data(chart)
     if isinstance(chart, LogChart):
         return _log_data(chart)
-    if isinstance(chart, FlameChart):
-        return {"kind": "flame"}  # its boxes are in the markup
+    if isinstance(chart, (FlameChart, SegmentBar)):
+        return {"kind": "drawn"}  # in the markup
     if isinstance(chart, StepPicture):
         return picture_data(chart)
     labels = list(map(_short_name, chart.labels))
@@ -217,6 +218,9 @@ def chart_words(chart: Chart) -> str:
         return f"{chart.y_title} at {chart.x_title}: {drawn}. Lines: {lines}."
     if isinstance(chart, FlameChart):
         return _flame_words(chart)
+    if isinstance(chart, SegmentBar):
+        texts = [f"{_short_name(each.title)} {each.share}" for each in chart.segments]
+        return f"{measure_text(chart.total, chart.unit)}: {listed(texts) or 'nothing'}."
     if isinstance(chart, StepPicture):
         return picture_words(chart)
     if isinstance(chart, GroupedBars):
