@@ -12,7 +12,7 @@ from places import ROOT, TRACES
 from real_runs import analysis_of
 
 from tfperf.base.units import format_percent
-from tfperf.report.model import BarChart, Fact, Finding, Quantity, Report
+from tfperf.report.model import Fact, Finding, Quantity, Report, SegmentBar
 from tfperf.report.render import render
 from tfperf.report.render.text_table import cells
 from tfperf.report.render.values import measure_text
@@ -119,9 +119,11 @@ def bars(report: Report) -> Iterator[tuple[Key, float | None, str]]:
     """Yield the bars of the first screen."""
     for section in report.sections:
         for chart in section.charts if section.is_lead else ():
-            assert isinstance(chart, BarChart)
-            for label, value in zip(chart.labels, chart.values, strict=True):
-                yield (CATEGORY_KEYS[label], judged_of(report), "%"), value, chart.title
+            assert isinstance(chart, SegmentBar)
+            assert sum(each.value for each in chart.segments) <= chart.total * 1.000001
+            for each in chart.segments if chart.title.startswith("Step") else ():
+                if each.code:
+                    yield (each.code, judged_of(report), "%"), 100.0 * each.value / chart.total, chart.title
 
 
 def keys_of_json(report: Report) -> Iterator[tuple[Key, float | None, str]]:

@@ -154,7 +154,8 @@ def _facts(results: Results) -> tuple[Fact, ...]:
         return ()
     usual = usual_step_time(step, diagnosis.host)
     notes = [f"{usual.statistic} of {step.averaged_count} of {step.step_count} {step_word(step.kind)}s{usual.other}"]
-    if time.average and results["steps"].steps.source != "device steps":  # time between them is in no step
+    is_long = bool(diagnosis.host) and _is_full(diagnosis)
+    if time.average and not is_long and results["steps"].steps.source != "device steps":  # time between is in no step
         pace = next((place for place, host in enumerate(results.hosts) if host.host == diagnosis.host), None)
         wall = results["wall"] if pace is None else results.hosts[pace]["wall"]
         notes.append(rate_text(wall, time.average))
@@ -176,7 +177,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     facts = [Fact("step_time", "Step time", usual.time.value, "ms", ", ".join(notes), quantities=usual.quantities)]
     cost = input_cost(results)
     costs = cost.quantities(whose_input(results)) if cost is not None and cost.is_more_than_waiting else ()
-    if costs:
+    if costs and not _is_full(diagnosis):
         verdict += f"; costs {from_to(costs[0], costs[1])} including CPU contention"
     batch, rate = results["batch"], examples_per_second(results)
     if batch.size is not None and rate and not diagnosis.host:
