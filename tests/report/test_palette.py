@@ -5,7 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tfperf.report.palette import ROLES
+from tfperf.report.palette import ROLES, RoleStyle
 
 # Machado, Oliveira and Fernandes (2009), severity 1.0, for linear RGB.
 VISION = {
@@ -43,9 +43,9 @@ def test_roles_stay_apart_for_every_reader(vision: str) -> None:
         assert abs(lab(linear(ROLES[one].colour))[0] - lab(linear(ROLES[other].colour))[0]) >= 8, (one, other)
 
 
-@pytest.mark.parametrize("role", ROLES)
-def test_text_on_a_segment_is_readable(role: str) -> None:
-    on, ink = (float(linear(colour) @ TO_XYZ[1]) for colour in (ROLES[role].colour, ROLES[role].ink))
+@pytest.mark.parametrize("style", ROLES.values(), ids=ROLES)
+def test_text_on_a_segment_is_readable(style: RoleStyle) -> None:
+    on, ink = (float(linear(colour) @ TO_XYZ[1]) for colour in (style.colour, style.ink))
     assert (max(on, ink) + 0.05) / (min(on, ink) + 0.05) >= 4.5  # WCAG 2.1 AA
 
 

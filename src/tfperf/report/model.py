@@ -299,6 +299,7 @@ class SegmentBar(Struct, frozen=True, kw_only=True):
     """
 
     title: str
+    short_title: str
     unit: Unit
     total: float
     segments: tuple[Segment, ...]

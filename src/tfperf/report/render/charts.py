@@ -43,7 +43,7 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
     if isinstance(chart, StepPicture):
         return [line_of(line) for line in ONLY_ON_PAGES]
     if isinstance(chart, SegmentBar):
-        return segment_bar_lines(chart, width)
+        return segment_bar_lines([chart], width)
     if isinstance(chart, LogChart):
         bars = BarChart(
             chart.title, "", tuple(name for name, _, _ in chart.points), tuple(y for _, _, y in chart.points)
@@ -54,26 +54,35 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
     return step_chart_lines(chart, width)
 
 
-def segment_bar_lines(bar: SegmentBar, width: int) -> list[Line]:
-    """Return the bar, and a legend with shares; `/` marks time that the first fix of a cause likely removes."""
-    if not bar.segments or not bar.total > 0:
+def segment_bar_lines(bars: Sequence[SegmentBar], width: int) -> list[Line]:
+    """Return the bars, and one legend with shares of the first bar that has the segment.
+
+    `/` marks time that the first fix of a cause likely removes.
+    """
+    bars = [bar for bar in bars if bar.segments and bar.total > 0]
+    if not bars:
         return [line_of("nothing to show")]
-    head = f"{cell_text(bar.total, bar.unit)} {bar.unit} "
-    counts = apportion([each.value for each in bar.segments], max(width - len(head), _SMALLEST_BAR))
-    drawn: list[Part] = [Part(head)]
-    for segment, count in zip(bar.segments, counts, strict=True):
-        style = ROLES[segment.role]
-        saved = min(round(count * segment.saved / segment.value), count - 1) if segment.value and count else 0
-        text = style.letter * (count - saved) + _SAVED * saved
-        drawn += [Part(text, f"{style.ink} on {style.colour}")] if count else []
-    entries = [
-        [Part(style.letter, f"{style.ink} on {style.colour}"), Part(f" {safe(each.title)} {each.share}")]
-        for each in bar.segments
-        for style in [ROLES[each.role]]
-    ]
-    if any(each.saved for each in bar.segments):
-        entries.append([Part(f"{_SAVED} removed by the fix", "dim")])
-    return [drawn, *_in_lines(entries, width)]
+    heads = [f"{cell_text(bar.total, bar.unit)} {bar.unit} " for bar in bars]
+    heads = [f"{bar.short_title} {head}" if len(bars) > 1 else head for bar, head in zip(bars, heads, strict=True)]
+    left = max(map(cells, heads))
+    lines: list[Line] = []
+    entries: dict[tuple[str, str], list[Part]] = {}
+    for bar, head in zip(bars, heads, strict=True):
+        counts = apportion([each.value for each in bar.segments], max(width - left, _SMALLEST_BAR))
+        drawn: list[Part] = [Part(" " * (left - cells(head)) + head)]
+        for segment, count in zip(bar.segments, counts, strict=True):
+            style = ROLES[segment.role]
+            look = f"{style.ink} on {style.colour}"
+            saved = min(round(count * segment.saved / segment.value), count - 1) if segment.value and count else 0
+            drawn += [Part(style.letter * (count - saved) + _SAVED * saved, look)] if count else []
+            of = f" of {bar.short_title}" if bar is not bars[0] else ""
+            text = f" {safe(segment.title)} {segment.share}{of}"
+            entries.setdefault((segment.role, segment.title), [Part(style.letter, look), Part(text)])
+        lines.append(drawn)
+    legend = [*entries.values()]
+    if any(each.saved for bar in bars for each in bar.segments):
+        legend.append([Part(f"{_SAVED} removed by the fix", "dim")])
+    return [*lines, *_in_lines(legend, width)]
 
 
 def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -> list[str]:

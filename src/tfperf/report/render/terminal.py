@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import compress
 
-from tfperf.report.model import Fact, Finding, Report, Section, Table
+from tfperf.report.model import Fact, Finding, Report, Section, SegmentBar, Table
 from tfperf.report.render import RenderOptions
-from tfperf.report.render.charts import chart_lines
+from tfperf.report.render.charts import chart_lines, segment_bar_lines
 from tfperf.report.render.screen import NARROWEST
 from tfperf.report.render.text_table import (
     ASCII,
@@ -66,8 +66,11 @@ def _answer_blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
         for table in section.tables:
             yield _table_block(table, width, interactive=options.interactive)
         lines = _fact_lines(section.facts, width) if section.facts else []
+        bars = [chart for chart in section.charts if isinstance(chart, SegmentBar)]
+        lines += segment_bar_lines(bars, width) if bars else []
         for chart in section.charts:
-            lines += chart_lines(chart, min(width, _LONGEST_LINE), interactive=options.interactive)
+            if not isinstance(chart, SegmentBar):
+                lines += chart_lines(chart, min(width, _LONGEST_LINE), interactive=options.interactive)
         lines += (line for note in section.notes for line in _paragraph(note, width, style="dim"))
         if lines:
             yield lines

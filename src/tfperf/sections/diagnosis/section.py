@@ -210,6 +210,7 @@ def _bars(results: Results) -> tuple[SegmentBar, ...]:
     steps = host["steps"].steps
     step = SegmentBar(
         title=f"Step by cause{on_host}",
+        short_title="step",
         unit="ms",
         total=time.average,
         segments=_segments(diagnosis, diagnosis.parts, time.average),
@@ -220,7 +221,8 @@ def _bars(results: Results) -> tuple[SegmentBar, ...]:
         return (step,)
     segments = _segments(diagnosis, diagnosis.wall_parts, diagnosis.wall_ms)
     title = f"Wall time per step by cause{on_host}"
-    return (step, SegmentBar(title=title, unit="ms", total=diagnosis.wall_ms, segments=segments))
+    wall = SegmentBar(title=title, short_title="wall", unit="ms", total=diagnosis.wall_ms, segments=segments)
+    return (step, wall)
 
 
 def _segments(diagnosis: Diagnosis, parts: Sequence[Part], whole_ms: float) -> tuple[Segment, ...]:
