@@ -32,6 +32,8 @@ _LABEL_SHARE = 0.5
 ONLY_ON_PAGES = ("Shown only in the HTML report: -o report.html.",)
 _SMALLEST_BAR = 8
 _SAVED = "/"
+_LONGEST_ENTRY = 32
+"""Longest title in the legend of a bar; the sentence about the cause has all of it."""
 
 
 def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
@@ -76,13 +78,16 @@ def segment_bar_lines(bars: Sequence[SegmentBar], width: int) -> list[Line]:
             saved = min(round(count * segment.saved / segment.value), count - 1) if segment.value and count else 0
             drawn += [Part(style.letter * (count - saved) + _SAVED * saved, look)] if count else []
             of = f" of {bar.short_title}" if bar is not bars[0] else ""
-            text = f" {safe(segment.title)} {segment.share}{of}"
+            title = shorten(safe(segment.title), _LONGEST_ENTRY, mark=PLAIN_ELLIPSIS)
+            text = f" {title} {segment.share}{of}"
             entries.setdefault((segment.role, segment.title), [Part(style.letter, look), Part(text)])
         lines.append(drawn)
-    legend = [*entries.values()]
+    legend = _in_lines([*entries.values()], width)
     if any(each.saved for bar in bars for each in bar.segments):
-        legend.append([Part(f"{_SAVED} removed by the fix", "dim")])
-    return [*lines, *_in_lines(legend, width)]
+        with_mark = _in_lines([*entries.values(), [Part(f"{_SAVED} removed by the fix", "dim")]], width)
+        # A screen has no line to spare for the mark alone.
+        legend = with_mark if len(with_mark) == len(legend) or len(entries) == 1 else legend
+    return [*lines, *legend]
 
 
 def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -> list[str]:

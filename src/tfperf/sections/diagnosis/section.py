@@ -158,8 +158,9 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     if time.average and not is_long and results["steps"].steps.source != "device steps":  # time between is in no step
         pace = next((place for place, host in enumerate(results.hosts) if host.host == diagnosis.host), None)
         wall = results["wall"] if pace is None else results.hosts[pace]["wall"]
-        notes.append(rate_text(wall, time.average))
-    notes += [f"on {diagnosis.host}"] if diagnosis.host else []
+        text = rate_text(wall, time.average)
+        notes.append(text.partition(" (")[0] if diagnosis.wall_parts else text)
+    notes += [f"on {diagnosis.host}"] if diagnosis.host and not is_long else []
     chips = results["hosts"].chips
     if chips is not None and chips.missing:
         notes.append(f"on {chips.recorded} of {len(chips.program_devices)} {chips.noun}s")
@@ -179,10 +180,11 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     costs = cost.quantities(whose_input(results)) if cost is not None and cost.is_more_than_waiting else ()
     if costs and not _is_full(diagnosis):
         verdict += f"; costs {from_to(costs[0], costs[1])} including CPU contention"
+    level: Level = "full" if _is_full(diagnosis) and diagnosis.wall_parts else "brief"
     batch, rate = results["batch"], examples_per_second(results)
     if batch.size is not None and rate and not diagnosis.host:
         note = f"batch size {batch.size:,} ({batch.confidence} confidence)"
-        facts.append(Fact("examples_per_second", "Examples/s", rate, "count", note))
+        facts.append(Fact("examples_per_second", "Examples/s", rate, "count", note, level=level))
     facts += _computes(diagnosis)
     return (*facts, Fact("input", "Input", of_input.value, "%", verdict, quantities=(of_input, of_others, *costs)))
 
