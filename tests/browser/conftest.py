@@ -99,6 +99,8 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
             if unfold and page.locator("details.section:not([open])").count():
                 page.evaluate("allSections().forEach(section => (section.open = true))")
                 page.wait_for_function(_ALL_DRAWN)
+            if unfold:
+                page.evaluate("document.querySelectorAll('details.more').forEach(details => (details.open = true))")
         return page
 
     yield open_report

@@ -255,6 +255,8 @@ class StepChart(Struct, frozen=True):
     """Per step: empty, or why it is not averaged ("partial", "retrace", ...)."""
     kinds: tuple[str, ...] = ()
     """Per step: its kind ("train", "eval"); empty if all have the same."""
+    averaged: Sequence[bool] = ()
+    """Per step: whether the headline figures use it; empty: those without a flag are."""
     level: Level = "brief"
 
 
@@ -451,6 +453,8 @@ class StepPicture(Struct, frozen=True, eq=False, kw_only=True):
     places: Mapping[str, tuple[int, int, int]] = {}
     remarks: tuple[str, ...] = ()
     """Parts that are not drawn, with the reason."""
+    is_requested: bool = False
+    """Whether the user selected the step; the page then opens on it."""
     level: Literal["brief", "full", "data"] = "brief"
 
 

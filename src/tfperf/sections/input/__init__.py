@@ -136,7 +136,8 @@ def _charts(breakdown: Breakdown) -> tuple[StepChart, ...]:
     times_ps["Rest of the step"] = steps.duration_ps - breakdown.time_ps["input"]
     series = {title: (values / PS_PER_MS).tolist() for title, values in times_ps.items()}
     labels = tuple(str(number) for number in steps.numbers.tolist())
-    return (StepChart("Input per step (ms)", labels, series, steps.flags, steps.kinds_told_apart, level="full"),)
+    kinds, averaged = steps.kinds_told_apart, steps.headline.tolist()
+    return (StepChart("Input per step (ms)", labels, series, steps.flags, kinds, averaged, level="full"),)
 
 
 def _tables(results: Results) -> tuple[Table, ...]:

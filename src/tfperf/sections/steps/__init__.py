@@ -181,7 +181,9 @@ def build(results: Results) -> Section:
     return Section(
         "steps",
         "Steps",
-        charts=(StepChart("Step time (ms)", labels, series, steps.flags, steps.kinds_told_apart),),
+        charts=(
+            StepChart("Step time (ms)", labels, series, steps.flags, steps.kinds_told_apart, steps.headline.tolist()),
+        ),
         tables=present(table and replace(table, columns=at_levels(STEPS.columns, levels)), PAUSES.build(results)),
         notes=notes,
     )

@@ -129,6 +129,7 @@ def draw_step(host: Host, row: int, which: str, memory: MemoryInUse) -> StepPict
         memory=memory.curves(window),
         places=longest_places(of_step[0], CATEGORIES_OF_CAUSE) if of_step else {},
         remarks=tuple(_remarks(drawn)),
+        is_requested=host.drawn_step is not None,
     )
 
 

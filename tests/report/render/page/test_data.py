@@ -95,7 +95,27 @@ def test_steps_travel_without_empty_categories() -> None:
             {"name": "Device compute", "values": [6.0, 6.0, 10.0]},
         ],
         "limit": 14.0,
+        "usual": {
+            "count": 2,
+            "p5": 8.2,
+            "median": 10.0,
+            "p95": 11.8,
+            "step": "7",
+            "parts": {"Input": 6.0, "Output": 0.0, "Device compute": 6.0},
+            "times": [8.0, 12.0],
+        },
     }
+
+
+def test_the_spread_of_steps_is_that_of_averaged_ones() -> None:
+    """Steps of another kind have no flag, and are not averaged."""
+    times = [1.0, 3.0, 2.0, 4.0, 50.0]
+    chart = StepChart("Steps", tuple("abcde"), {"Input": times}, ("",) * 5, averaged=(True,) * 4 + (False,))
+    usual = chart_data(chart)["usual"]
+    low, middle, high = (float(f"{np.percentile(times[:4], share):.6g}") for share in (5, 50, 95))
+    assert (usual["count"], usual["p5"], usual["median"], usual["p95"]) == (4, low, middle, high)
+    assert (usual["step"], usual["parts"], usual["times"]) == ("b", {"Input": 3.0}, [1.0, 2.0, 3.0, 4.0])
+    assert chart_data(replace(chart, averaged=(True,) + (False,) * 4))["usual"] is None
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from itertools import count
@@ -32,7 +32,7 @@ from tfperf.report.model import (
     StepPicture,
     Table,
 )
-from tfperf.report.palette import ROLES
+from tfperf.report.palette import ROLES, Role
 from tfperf.report.render import RenderOptions
 from tfperf.report.render.flame.drawing import flame_markup
 from tfperf.report.render.flame.drawing import script as flame_script
@@ -68,8 +68,23 @@ FIRST_ROWS = 10
 _LONGEST_CELL = 120
 _STATIC = (
     *("page.css", "echarts.common.min.js", "values.js", "table_rows.js", "tables.js", "charts.js"),
-    *("picture_data.js", "picture.js", "page.js"),
+    *("picture_data.js", "picture.js", "steps.js", "search.js", "page.js"),
 )
+_SHADES: Mapping[str, tuple[Role, float]] = {
+    "input": ("input", 0.0),
+    "pipeline": ("input", 0.5),
+    "to-device": ("copy", 0.0),
+    "between": ("copy", 0.5),
+    "output": ("copy", -0.3),
+    "launch": ("launch", 0.0),
+    "compilation": ("compile", 0.0),
+    "collectives": ("others", 0.0),
+    "python": ("python", 0.0),
+    "device": ("compute", 0.0),
+    "host": ("compute", 0.5),
+    "others": ("unexplained", 0.0),
+}
+"""Colors of categories and blocks in charts: that of a role, mixed with white (or, if negative, with black)."""
 _REMARK_BYTES = 400
 """Bytes reserved for the remarks of a cut table."""
 _ANCHOR = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -216,7 +231,18 @@ def _style_and_scripts() -> tuple[str, str, str]:
         f".role-{role} {{ fill: {each.colour}; background: {each.colour}; color: {each.ink} }}\n"
         for role, each in ROLES.items()
     )
-    return style + "".join(roles) + flame_style(), library, '"use strict";\n' + "\n".join((flame_script(), *scripts))
+    shades = "".join(f"--{name}: {_shade(*shade)}; " for name, shade in _SHADES.items())
+    return (
+        style + f":root {{ {shades}}}\n" + "".join(roles) + flame_style(),
+        library,
+        '"use strict";\n' + "\n".join((flame_script(), *scripts)),
+    )
+
+
+def _shade(role: Role, share: float) -> str:
+    colour, other = ROLES[role].colour, 255 if share > 0 else 0
+    channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return "#" + "".join(f"{round(channel + (other - channel) * abs(share)):02x}" for channel in channels)
 
 
 def page_parts(sections: Sequence[Section]) -> list[PageSection]:

@@ -56,6 +56,8 @@ JsonObject = dict[str, Any]
 MOST_STEPS = 1_500
 MOST_BARS = 15
 _MOST_POINTS = 2_000
+_MOST_TIMES = 1_000
+"""Step times from which the page draws a histogram."""
 _NAMED = 5
 """Names per sentence."""
 _CUT_FROM = 1.5
@@ -146,7 +148,35 @@ def _step_data(chart: StepChart) -> JsonObject:
         "kinds": [_short_name(chart.kinds[step]) for step in steps] if chart.kinds else [],
         "series": [{"name": _short_name(name), "values": values} for name, values in shown.items() if any(values)],
         "limit": cut_limit(chart, totals),
+        "usual": _usual_steps(chart, totals),
     }
+
+
+def _usual_steps(chart: StepChart, totals: Sequence[float]) -> JsonObject | None:
+    """Return the distribution of averaged steps, and the one nearest to their median; None for fewer than two steps."""
+    averaged = chart.averaged or [not flag for flag in chart.flags]
+    rows = sorted((step for step, counts in enumerate(averaged) if counts), key=totals.__getitem__)
+    if len(rows) < 2:
+        return None
+    low, middle, high = (_between(totals, rows, share) for share in (0.05, 0.5, 0.95))
+    nearest = min(sorted(rows), key=lambda step: abs(totals[step] - middle))
+    size = -(-len(rows) // _MOST_TIMES)
+    return {
+        "count": len(rows),
+        "p5": _six_digits(low),
+        "median": _six_digits(middle),
+        "p95": _six_digits(high),
+        "step": _short_name(chart.labels[nearest]),
+        "parts": {_short_name(name): _six_digits(values[nearest]) for name, values in chart.series.items()},
+        "times": [_six_digits(totals[step]) for step in rows[size // 2 :: size]],
+    }
+
+
+def _between(totals: Sequence[float], rows: Sequence[int], share: float) -> float:
+    """Return the quantile of the steps at ascending `rows`, interpolated as NumPy does."""
+    place = share * (len(rows) - 1)
+    before = totals[rows[int(place)]]
+    return before + (totals[rows[math.ceil(place)]] - before) * (place % 1)
 
 
 def _line_data(chart: Sparkline) -> JsonObject:
@@ -411,7 +441,7 @@ def picture_data(picture: StepPicture) -> JsonObject:
     while len(packed) > MOST_BYTES and len(levels) > 1:
         levels = levels[:-1]
         packed = _packed(picture, levels)
-    return {"kind": "picture", "packed": packed}
+    return {"kind": "picture", "step": str(picture.step), "opens": picture.is_requested, "packed": packed}
 
 
 def picture_words(picture: StepPicture) -> str:

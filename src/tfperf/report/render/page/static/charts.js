@@ -278,7 +278,7 @@ function logOption(data) {
 
 // --- drawing ---
 
-const OPTIONS = { steps: stepOption, bars: barOption, groups: barOption, line: lineOption, log: logOption };
+const OPTIONS = { steps: (data) => withSpread(stepOption(data), data), bars: barOption, groups: barOption, line: lineOption, log: logOption };
 
 function heightOf(data) {
   if (data.kind === "steps") return data.labels.length >= ZOOM_FROM ? 360 : 320;
@@ -295,10 +295,13 @@ function isEmpty(data) {
 
 let chartData;
 
+function allCharts() {
+  return (chartData ??= JSON.parse(document.getElementById("charts").textContent));
+}
+
 // Charts in a folded section have no width, so they are drawn when it is unfolded.
 function drawChartsIn(section) {
-  chartData ??= JSON.parse(document.getElementById("charts").textContent);
-  for (const place of section.querySelectorAll(".chart:empty")) drawChart(chartData[place.id.slice("chart-".length)], place);
+  for (const place of section.querySelectorAll(".chart:empty")) drawChart(allCharts()[place.id.slice("chart-".length)], place);
 }
 
 function drawChart(data, place) {
@@ -313,6 +316,7 @@ function drawChart(data, place) {
   const chart = echarts.init(place, null, { renderer: "canvas", devicePixelRatio: Math.max(devicePixelRatio, 2) });
   chart.setOption(OPTIONS[data.kind](data));
   drawn.push({ chart, data });
+  if (data.kind === "steps") followSteps(chart, data, place);
   new ResizeObserver(() => place.clientWidth && chart.resize()).observe(place);
 }
 
@@ -323,4 +327,5 @@ function redrawCharts(size = undefined) {
     chart.getZr().flush();
   }
   redrawPictures(size);
+  stepCharts.forEach(showComparison);
 }

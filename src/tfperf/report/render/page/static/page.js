@@ -49,24 +49,74 @@ function idOf(section) {
   return section.querySelector(".inside").id;
 }
 
-// The address names the sections that somebody unfolded, the last one first, so that a copied link shows the same.
-function rememberUnfolded(last) {
-  const open = allSections().filter((section) => section.open && section.dataset.unfolded === "true");
-  const ids = [last, ...open].filter((section) => section?.open).map(idOf);
-  const hash = [...new Set(ids)].join(",");
+// --- the address: `#section-steps&step=12&range=0-40&zoom=chart-5:1200-3400` ---
+// `range` is the part of the chart of steps that is shown, in percent; `zoom` that of a picture, in nanoseconds.
+
+const view = { ids: [], step: "", range: "", zoom: "" };
+
+function readAddress() {
+  let parts;
+  try {
+    parts = location.hash.slice(1).split("&").map(decodeURIComponent);
+  } catch {
+    parts = [""];
+  }
+  const [ids, ...rest] = parts;
+  const named = Object.fromEntries(rest.map((part) => part.split("=", 2)));
+  Object.assign(view, { ids: ids.split(",").filter(Boolean), step: named.step ?? "", range: named.range ?? "", zoom: named.zoom ?? "" });
+}
+
+// Put a change into the address, so that a copied link shows the same; `isNew` makes it a place that Back returns to.
+function remember(changes, isNew = false) {
+  Object.assign(view, changes);
+  const more = ["step", "range", "zoom"].filter((key) => view[key]).map((key) => `&${key}=${encodeURIComponent(view[key])}`);
+  const hash = view.ids.join(",") + more.join("");
   // Where a page is shown inside another one (a notebook), its address cannot be changed.
   try {
-    history.replaceState(null, "", hash ? `#${hash}` : location.pathname + location.search);
+    if (hash === location.hash.slice(1)) return;
+    history[isNew ? "pushState" : "replaceState"]({}, "", hash ? `#${hash}` : location.pathname + location.search);
   } catch {
     return;
   }
 }
 
-function unfoldLinked() {
-  const ids = decodeURIComponent(location.hash.slice(1)).split(",");
-  const linked = allSections().filter((section) => ids.includes(idOf(section)));
-  linked.forEach((section) => unfold(section));
-  if (ids.length > 1) document.getElementById(ids[0])?.scrollIntoView();
+// The address names the sections that somebody unfolded, the last one first.
+function rememberUnfolded(last) {
+  const open = allSections().filter((section) => section.open && section.dataset.unfolded === "true");
+  const ids = [last, ...open].filter((section) => section?.open).map(idOf);
+  remember({ ids: [...new Set(ids)] });
+}
+
+function showView() {
+  const linked = allSections().filter((section) => view.ids.includes(idOf(section)));
+  linked.forEach(unfold);
+  showStep();
+  showZoom();
+}
+
+// Open all that is folded around a place.
+function reveal(place) {
+  const section = place.closest("details.section");
+  if (section) unfold(section);
+  for (let folded = place.closest("details:not([open])"); folded; folded = folded.closest("details:not([open])")) folded.open = true;
+}
+
+// Scroll to a place and outline it. It stays there while charts above are drawn, until the reader moves.
+function land(place) {
+  reveal(place);
+  document.querySelectorAll(".is-target").forEach((other) => other.classList.remove("is-target"));
+  (place.matches(".inside") ? place.closest("section") : place).classList.add("is-target");
+  place.scrollIntoView();
+  const watcher = new ResizeObserver(() => place.scrollIntoView());
+  watcher.observe(document.querySelector("main"));
+  const stop = () => watcher.disconnect();
+  for (const kind of ["wheel", "touchstart", "keydown", "pointerdown"]) addEventListener(kind, stop, { once: true, passive: true });
+  setTimeout(stop, 1500);
+}
+
+function landOnView() {
+  const place = document.getElementById(view.ids[0] ?? "");
+  if (place) land(place);
 }
 
 function unfold(section) {
@@ -74,9 +124,13 @@ function unfold(section) {
   section.dataset.unfolded = "true";
 }
 
-function followFolding() {
+function followLinks() {
   for (const section of allSections()) {
-    section.addEventListener("toggle", () => section.open && drawChartsIn(section));
+    section.addEventListener("toggle", () => {
+      if (!section.open) return;
+      drawChartsIn(section);
+      foldDetails(section);
+    });
     section.querySelector("summary").addEventListener("click", () => {
       // The click is what folds or unfolds it, after this.
       setTimeout(() => {
@@ -85,16 +139,48 @@ function followFolding() {
       });
     });
   }
-  document.querySelectorAll("a.place").forEach((link) => link.addEventListener("click", (event) => {
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest?.("main a[href^='#'], nav a[href^='#']");
+    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const place = document.getElementById(link.hash.slice(1));
+    if (!place) return;
     event.preventDefault();
-    showPlace(link);
-  }));
-  document.querySelectorAll("main a:not(.place), nav a").forEach((link) => link.addEventListener("click", () => {
-    const section = document.getElementById(link.hash.slice(1))?.closest("details.section");
-    if (section) unfold(section);
-  }));
-  addEventListener("hashchange", unfoldLinked);
-  unfoldLinked();
+    if (link.classList.contains("place")) {
+      showPlace(link);
+      return;
+    }
+    remember({ ids: [place.id] }, true);
+    land(place);
+  });
+  addEventListener("popstate", (event) => {
+    readAddress();
+    showView();
+    // To where a reader has been, the browser scrolls back by itself.
+    if (event.state === null) landOnView();
+  });
+}
+
+// --- long sections ---
+
+const MOST_SCREENS = 2;
+
+// Of a section of more than two screens, fold the charts and tables that end below them; each keeps its title.
+function foldDetails(section) {
+  const inside = section.querySelector(".inside");
+  const top = inside.getBoundingClientRect().top;
+  const limit = MOST_SCREENS * innerHeight;
+  if (!section.open || section.closest("section") === document.querySelector("main > section") || inside.offsetHeight <= limit) return;
+  const parts = [...inside.querySelectorAll(":scope > figure, :scope > .table")];
+  const bottoms = parts.map((part) => part.getBoundingClientRect().bottom - top);
+  parts.forEach((part, number) => {
+    // A part that is already unfolded by a link stays.
+    if (!number || bottoms[number] <= limit || part.matches(".is-target, :has(.is-target)")) return;
+    const title = part.querySelector("h3, figcaption").textContent;
+    const { rows } = part.dataset;
+    const more = element("details", { className: "more" }, [element("summary", { textContent: rows ? `${title}: ${rowsText(Number(rows))}` : title })]);
+    part.before(more);
+    more.append(part);
+  });
 }
 
 function foldButton() {
@@ -118,10 +204,10 @@ function followPrinting() {
   addEventListener("beforeprint", () => {
     theme = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = "light";
-    folded = allSections().filter((section) => !section.open);
-    folded.forEach((section) => {
-      section.open = true;
-      drawChartsIn(section);
+    folded = [...document.querySelectorAll("details.section:not([open]), details.more:not([open])")];
+    folded.forEach((details) => {
+      details.open = true;
+      drawChartsIn(details);
     });
     redrawCharts({ width: PAPER_WIDTH });
   });
@@ -134,16 +220,25 @@ function followPrinting() {
 }
 
 async function open() {
+  readAddress();
+  mixColours();
+  searchField();
   foldButton();
   themeButton();
   followSections();
   followPrinting();
-  followFolding();
+  followLinks();
+  showView();
   allSections().filter((section) => section.open).forEach(drawChartsIn);
   openFlames();
   document.querySelectorAll(".findings, .verdict, .facts, .notes, .remark, .source").forEach(breakable);
   await Promise.all([...document.querySelectorAll(".table")].map(openTable));
+  openTables.sort((a, b) => (a.place.compareDocumentPosition(b.place) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1));
+  allSections().forEach(foldDetails);
+  if (view.ids.length) landOnView();
+  else showRequested();
   document.documentElement.dataset.state = "ready";
+  preparePictures();
 }
 
 open();

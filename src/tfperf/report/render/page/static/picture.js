@@ -13,22 +13,30 @@ const LABEL_FROM = 48;
 const MOST_LABELS = 400;
 const MOST_ARROWS = 24;
 const LEAST_NS = 20;
+const REMEMBER_AFTER_MS = 250;
 const IDLE_COLOURS = {
   "waiting for input": "input", "tracing, compiling": "compilation", "copying": "to-device", "launching": "launch",
-  "python between calls": "others", "other host compute": "host", "synchronising": "output", "unknown": "line",
+  "python between calls": "python", "other host compute": "host", "synchronizing": "line", "unknown": "line",
 };
-const BLOCK_COLOURS = { "input pipeline": "pipeline", "python": "others", "call": "between" };
+const BLOCK_COLOURS = { "input pipeline": "pipeline", "python": "python", "call": "call" };
+const DARK_COLOURS = new Set(["device", "compilation", "python"]);
 const PICTURE_KEYS = "w s a d: zoom and move. Arrows: from block to block. /: search. Esc: back. Ctrl and wheel: zoom. Click: details and links.";
 const pictures = [];
 
 function blockColour(kind) {
   const name = kind.toLowerCase();
   if (name.startsWith("idle: ")) return IDLE_COLOURS[name.slice(6)] ?? "line";
-  return COLOURS[name] ?? BLOCK_COLOURS[name] ?? "between";
+  return COLOURS[name] ?? BLOCK_COLOURS[name] ?? "call";
+}
+
+// The colour of text on a block.
+function inkOn(name) {
+  if (name === "host" && colour("host") === colour("device")) return "on-dark";
+  return ["line", "call"].includes(name) ? "text" : DARK_COLOURS.has(name) ? "on-dark" : "on-block";
 }
 
 function nsText(ns) {
-  return ns >= 1e5 || ns === 0 ? `${timeText(ns / 1e6)} ms` : `${numberText(ns / 1000, true)} us`;
+  return ns >= 1e5 || ns === 0 ? `${timeText(ns / 1e6)} ms` : `${numberText(ns / 1000, true)} µs`;
 }
 
 // Many rectangles of one colour as one path: zrender then draws 20,000 of them in a few milliseconds.
@@ -56,7 +64,7 @@ class StepPicture {
     this.tip = element("div", { className: "tip", hidden: true });
     this.details = element("div", { className: "block-details" });
     this.details.setAttribute("aria-live", "polite");
-    place.append(this.canvas, this.tip, this.details);
+    place.append(this.legend(), this.canvas, this.tip, this.details);
     this.layout();
     this.zr = echarts.zrender.init(this.canvas, { renderer: "canvas", devicePixelRatio: Math.max(devicePixelRatio, 2) });
     this.listen();
@@ -82,6 +90,25 @@ class StepPicture {
     label.append(this.search);
     tools.append(label, this.found);
     this.place.append(tools);
+  }
+
+  // The categories of the step with their times, then other kinds of blocks.
+  legend() {
+    const { ribbons, names } = this.data;
+    const times = new Map();
+    ribbons.forEach((ribbon) => ribbon.start.forEach((start, at) => {
+      const title = ribbon.titles[ribbon.category[at]];
+      times.set(title, (times.get(title) ?? 0) + (ribbon.end[at] - start) / ribbons.length);
+    }));
+    const ordered = [...times].sort((a, b) => b[1] - a[1]);
+    const kinds = [...new Set(names.map(([, kind]) => kind))].filter((kind) => kind && !times.has(kind));
+    const item = (title, text = "") => {
+      const swatch = element("span", { className: title.startsWith("Idle: ") ? "swatch faint" : "swatch" });
+      swatch.style.background = `var(--${blockColour(title)})`;
+      return element("li", {}, [swatch, ` ${title} `, element("b", { textContent: text })]);
+    };
+    const shares = ordered.map(([title, ns]) => item(title, `${nsText(ns)}, ${percentText((100 * ns) / Math.max(this.data.duration, 1))}%`));
+    return element("ul", { className: "picture-legend" }, [...shares, ...kinds.map((kind) => item(kind))]);
   }
 
   // Where everything stands, from top to bottom; rows of folded groups have no place.
@@ -170,7 +197,8 @@ class StepPicture {
       this.labels.push(label);
     }
     const fill = this.colours(colourName);
-    label.attr({ ignore: false, x, y, style: { text: short(text, letters), fill, font: this.font, verticalAlign: "middle" } });
+    const style = { text: short(text, letters), fill, font: this.font, verticalAlign: "middle", width: room, overflow: "truncate" };
+    label.attr({ ignore: false, x, y, style });
     this.texts += 1;
   }
 
@@ -178,6 +206,12 @@ class StepPicture {
     this.palette ??= new Map();
     if (!this.palette.has(name)) this.palette.set(name, colour(name));
     return this.palette.get(name);
+  }
+
+  ink(name) {
+    this.inks ??= new Map();
+    if (!this.inks.has(name)) this.inks.set(name, inkOn(name));
+    return this.inks.get(name);
   }
 
   get font() {
@@ -204,9 +238,15 @@ class StepPicture {
   drawAxis() {
     const interval = roundInterval(this.to - this.from) ?? 1;
     const digits = Math.max(0, -Math.floor(Math.log10(interval / 1e6) + 1e-9));
+    let free = 0;
     for (let ns = Math.ceil(this.from / interval) * interval; ns <= this.to; ns += interval) {
-      this.box("line", this.x(ns), AXIS - 4, 1, this.height - AXIS + 4);
-      if (this.x(ns) < this.width - 46) this.text(this.x(ns) + 2, 8, `${fixed(ns / 1e6, digits)} ms`, "muted", 110);
+      const left = this.x(ns);
+      const mark = `${fixed(ns / 1e6, digits)} ms`;
+      const room = (mark.length + 1) * LETTER;
+      this.box("line", left, AXIS - 4, 1, this.height - AXIS + 4);
+      if (left < free || left + room > this.width) continue;
+      this.text(left + 2, 8, mark, "muted", room);
+      free = left + room + 8;
     }
   }
 
@@ -217,8 +257,10 @@ class StepPicture {
         if (ribbon.end[at] <= this.from || ribbon.start[at] >= this.to) continue;
         const left = Math.max(this.x(ribbon.start[at]), 0);
         const width = Math.min(this.x(ribbon.end[at]), this.width) - left;
-        this.box(blockColour(ribbon.titles[ribbon.category[at]]), left, y, width, RIBBON - 4);
-        if (width > LABEL_FROM) this.text(left + 3, y + RIBBON / 2 - 2, ribbon.titles[ribbon.category[at]], "on-block", width - 6);
+        const title = ribbon.titles[ribbon.category[at]];
+        const name = blockColour(title);
+        this.box(name, left, y, width, RIBBON - 4);
+        if (width > LABEL_FROM) this.text(left + 3, y + RIBBON / 2 - 2, title, this.ink(name), width - 6);
       }
     });
   }
@@ -245,6 +287,7 @@ class StepPicture {
   drawRow(level, row) {
     const y = this.rowTop[row];
     const { kinds } = this.data;
+    let free = 0;
     for (let at = firstFrom(level, row, this.from); at < level.ends[row] && level.start[at] < this.to; at += 1) {
       const left = Math.max(this.x(level.start[at]), 0);
       const right = Math.min(this.x(level.start[at] + level.duration[at]), this.width);
@@ -252,8 +295,11 @@ class StepPicture {
       const isDim = this.matches && !this.matches.has(level.name[at]);
       const isIdle = this.data.isIdle[level.name[at]];
       this.box(kinds[level.name[at]], left, y, Math.max(right - left, 0.7), BLOCK, isDim ? 0.2 : isIdle ? 0.55 : 1);
-      if (right - left > LABEL_FROM && this.texts < MOST_LABELS) {
-        this.text(left + 3, y + BLOCK / 2, blockLabel(this.data, level, at), isIdle || isDim ? "text" : "on-block", right - left - 6);
+      // Work of a stream may overlap; its labels may not.
+      if (right - left > LABEL_FROM && left >= free && this.texts < MOST_LABELS) {
+        const ink = isIdle || isDim ? "text" : this.ink(kinds[level.name[at]]);
+        this.text(left + 3, y + BLOCK / 2, blockLabel(this.data, level, at), ink, right - left - 6);
+        free = right;
       }
     }
   }
@@ -301,6 +347,18 @@ class StepPicture {
     this.from = Math.min(Math.max(from, 0), this.data.duration - span);
     this.to = this.from + span;
     this.draw();
+    clearTimeout(this.remembering);
+    this.remembering = setTimeout(() => this.rememberZoom(), REMEMBER_AFTER_MS);
+  }
+
+  get isWhole() {
+    return this.to - this.from >= this.data.duration;
+  }
+
+  rememberZoom() {
+    const { id } = this.place;
+    if (!this.isWhole) remember({ zoom: `${id}:${Math.round(this.from)}-${Math.round(this.to)}` });
+    else if (view.zoom.startsWith(`${id}:`)) remember({ zoom: "" });
   }
 
   zoom(factor, around = (this.from + this.to) / 2) {
@@ -455,29 +513,66 @@ class StepPicture {
   }
 }
 
-async function drawPicture(data, place) {
+// Pictures are decoded before they are wanted, since paper does not wait.
+const decoded = new Map();
+
+async function preparePictures() {
+  for (const [number, data] of allCharts().entries()) {
+    await new Promise((done) => (window.requestIdleCallback ?? setTimeout)(done));
+    if (data.kind === "picture" && !decoded.has(`chart-${number}`)) await decodedPicture(data, `chart-${number}`);
+  }
+}
+
+async function decodedPicture(data, id) {
+  const made = decodePicture(await unpacked(data.packed));
+  decoded.set(id, made);
+  return made;
+}
+
+function drawPicture(data, place) {
+  if (decoded.has(place.id)) {
+    addPicture(decoded.get(place.id), place);
+    return;
+  }
   place.append(element("p", { className: "waiting", textContent: "…" }));
-  const picture = new StepPicture(place, decodePicture(await unpacked(data.packed)));
-  place.querySelector(".waiting").remove();
+  decodedPicture(data, place.id).then((made) => {
+    place.querySelector(".waiting").remove();
+    addPicture(made, place);
+  });
+}
+
+function addPicture(data, place) {
+  const picture = new StepPicture(place, data);
   pictures.push(picture);
   place.dataset.state = "drawn";
   picture.draw();
+  showZoom();
+  foldDetails(place.closest("details.section"));
 }
 
 function redrawPictures(size = undefined) {
   for (const picture of pictures) {
     picture.palette = undefined;
+    picture.inks = undefined;
     picture.resize(size);
   }
 }
 
+// Show of each picture what the address says: a stretch of one, the others whole.
+function showZoom() {
+  const [, id, from, to] = /^(.+):(\d+)-(\d+)$/.exec(view.zoom) ?? [];
+  for (const picture of pictures) {
+    if (picture.place.id === id) picture.show(Number(from), Number(to));
+    else if (!id && !picture.isWhole) picture.show(0, picture.data.duration);
+  }
+}
+
 // A link from a cause leads to the stretch of the step where it costs most.
-async function showPlace(link) {
+function showPlace(link) {
   const { picture: id, from, to } = link.dataset;
-  const place = document.getElementById(id);
-  unfold(place.closest("details.section"));
-  while (place.dataset.state !== "drawn") await new Promise((done) => setTimeout(done, 20));
   const margin = (Number(to) - Number(from)) * 0.1;
-  pictures.find((picture) => picture.place === place).show(Number(from) - margin, Number(to) + margin);
-  place.scrollIntoView({ block: "center" });
+  const start = Math.max(Math.round(Number(from) - margin), 0);
+  remember({ ids: [id], zoom: `${id}:${start}-${Math.round(Number(to) + margin)}` }, true);
+  land(document.getElementById(id));
+  showZoom();
 }

@@ -134,6 +134,7 @@ function pageButton(state, text, change) {
 function searchBox(state) {
   const box = element("input", { type: "search", autocomplete: "off", spellcheck: false });
   box.ariaLabel = `Search in ${state.title}`;
+  state.box = box;
   box.addEventListener("input", () => {
     state.query = box.value.trim();
     update(state);
@@ -161,15 +162,24 @@ function addControls(state, place) {
   place.querySelector(".scroll").after(pages);
 }
 
-// Unfold a section and search its first table that can be searched.
+const openTables = [];
+
+// Search a table for a text, and go there; a short table is shown whole.
+function searchIn(state, text) {
+  if (state.box) {
+    state.box.value = text;
+    state.query = text;
+    update(state);
+  }
+  remember({ ids: [state.place.id] }, true);
+  land(state.place);
+}
+
+// Search the first table of a section that can be searched.
 function showInTable(sectionId, text) {
   const section = document.getElementById(sectionId)?.closest("details.section");
-  const box = section?.querySelector('.table .tools input[type="search"]');
-  if (!box) return;
-  unfold(section);
-  box.value = text;
-  box.dispatchEvent(new Event("input"));
-  box.closest(".table").scrollIntoView();
+  const state = openTables.find(({ place, box }) => box && section?.contains(place));
+  if (state) searchIn(state, text);
 }
 
 async function openTable(place) {
@@ -177,12 +187,14 @@ async function openTable(place) {
   const table = await unpacked(data.textContent);
   data.remove();
   const state = {
-    table, title: place.querySelector("h3").textContent, query: "", sortColumn: null, descending: false, page: 0,
+    table, place, title: place.querySelector("h3").textContent, query: "", sortColumn: null, descending: false, page: 0,
     closed: new Set(), allColumns: false,
     head: place.querySelector("thead"), body: place.querySelector("tbody"),
   };
   if (!rowCount(table)) return;
   addControls(state, place);
   update(state);
+  openTables.push(state);
+  place.dataset.rows = rowCount(table);
   place.classList.add("scripted");
 }
