@@ -116,7 +116,7 @@ function land(place) {
 
 function landOnView() {
   const place = document.getElementById(view.ids[0] ?? "");
-  if (place) land(place);
+  if (place?.closest("main > section")) land(place);
 }
 
 function unfold(section) {

@@ -70,7 +70,13 @@ function followSteps(chart, data, place) {
   panel.setAttribute("aria-live", "polite");
   const box = element("input", { type: "search", inputMode: "numeric", autocomplete: "off" });
   box.ariaLabel = "Step to compare with the median step";
-  box.addEventListener("change", () => data.labels.includes(box.value.trim()) && selectStep(box.value.trim(), place));
+  box.addEventListener("change", () => {
+    const step = box.value.trim();
+    const isKnown = !step || data.labels.includes(step);
+    box.setCustomValidity(isKnown ? "" : "The chart does not show a step with this number.");
+    if (isKnown) selectStep(step, place);
+    else box.reportValidity();
+  });
   const tools = element("div", { className: "tools step-tools" }, [element("label", {}, ["Click a step, or type its number", box])]);
   const button = (text, pick) => {
     const made = element("button", { type: "button", textContent: text });
