@@ -1,11 +1,9 @@
-"""Pictures of the HTML page in Chromium, at two widths, light and dark, to be looked at.
+"""The pictures of README and docs, drawn from the HTML page in Chromium; gallery.py draws pages to be looked at.
 
-    python benchmarks/page_pictures.py PICTURES TRACE...
     python benchmarks/page_pictures.py --readme TRACE     writes docs/images/page.png
     python benchmarks/page_pictures.py --step TRACE       writes docs/images/step.png
 
-Needs Debian's `chromium` and the package playwright (extra `dev`). Of each trace, PICTURES gets a picture for each
-width and theme, as the page opens, and one with all sections unfolded; heights are printed.
+Needs Debian's `chromium` and the package playwright (extra `dev`).
 """
 
 from __future__ import annotations
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 README_PICTURE, STEP_PICTURE = IMAGES / "page.png", IMAGES / "step.png"
-_SIZES = (1400, 420)
 _README_SIZE = (1200, 1155)
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu")
 
@@ -64,23 +61,6 @@ def opened(chromium: Browser, trace: Path, width: int, height: int, theme: str, 
         context.close()
 
 
-def all_pictures(folder: Path, traces: list[Path]) -> None:
-    """Write pictures of whole pages, and print how high they are."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with browser() as chromium:
-        for trace in traces:
-            for width in _SIZES:
-                for theme in ("light", "dark"):
-                    with opened(chromium, trace, width, 900, theme) as page:
-                        height = page.evaluate("document.documentElement.scrollHeight")
-                        page.screenshot(path=folder / f"{trace.name}-{width}-{theme}.png", full_page=True)
-                        page.evaluate("allSections().forEach(section => (section.open = true))")
-                        page.wait_for_timeout(500)
-                        unfolded = page.evaluate("document.documentElement.scrollHeight")
-                        page.screenshot(path=folder / f"{trace.name}-{width}-{theme}-unfolded.png", full_page=True)
-                    print(f"{trace.name} {width} {theme}: {height} pixels, {unfolded} unfolded")
-
-
 def readme_picture(trace: Path) -> None:
     """Write the picture of README: the top of the page, light, at two pixels for each of CSS, with few colours."""
     README_PICTURE.parent.mkdir(exist_ok=True)
@@ -114,16 +94,14 @@ def few_colours(path: Path) -> None:
 def main() -> None:
     """Write what the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--readme", action="store_true", help="write the picture of README, of the one TRACE")
-    parser.add_argument("--step", action="store_true", help="write the picture of a step, of the one TRACE")
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--readme", type=Path, metavar="TRACE", help="write the picture of README")
+    which.add_argument("--step", type=Path, metavar="TRACE", help="write the picture of a step")
     arguments = parser.parse_args()
     if arguments.readme:
-        readme_picture(arguments.paths[0])
-    elif arguments.step:
-        step_picture(arguments.paths[0])
+        readme_picture(arguments.readme)
     else:
-        all_pictures(arguments.paths[0], arguments.paths[1:])
+        step_picture(arguments.step)
 
 
 if __name__ == "__main__":
