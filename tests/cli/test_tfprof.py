@@ -35,7 +35,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-MODEL = ("--graph", "graph.pb", "--run-meta", "run_metadata_*.pb", "--op-log", "log")
+FILES = ("--graph", "graph.pb", "--run-meta", "run_metadata_*.pb", "--op-log", "log")
+MODEL = (*FILES, "--skip-first", "0")
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -52,11 +53,28 @@ def test_steps_are_chosen_by_number_and_averaged(files: Path, run_tfperf: Run) -
         return float(shown["summary"]["time_ms"])
 
     assert (time_ms("--step", "10"), time_ms("--step", "20"), time_ms()) == (3.0, 5.0, 4.0)
+    assert time_ms("--skip-first", "1") == 5.0
     result = run_tfperf("tfprof", "op", *MODEL, "--step", "11")
     assert (result.exit_code, result.stderr) == (
         2,
         "Error: step 11 was not recorded: use one of 10, 20, or -1 for their mean\n",
     )
+
+
+def test_a_mean_omits_the_first_recorded_step_and_says_so(files: Path, run_tfperf: Run) -> None:
+    def of_report(*more: str) -> tuple[float, str]:
+        shown = json.loads(run_tfperf("tfprof", "op", *FILES, "--format", "json", *more).stdout)
+        return shown["summary"]["time_ms"], shown["source"]["step"]
+
+    assert of_report() == (5.0, "20; --skip-first 0 includes the first")
+    assert of_report("--skip-first", "0") == (4.0, "mean of 2 recorded steps (10 to 20)")
+    assert of_report("--step", "10") == (3.0, "10")
+    assert "4.00ms" in run_tfperf("tfprof", "scope", *FILES, "--format", "tfprof").stdout
+    drawn = run_tfperf("tfprof", "scope", *FILES, "-o", "flame=a.html")
+    assert "the mean excludes the first recorded step; --skip-first 0 includes it" in drawn.stderr
+    Path("run_metadata_10.pb").unlink()
+    assert of_report() == (5.0, "20")
+
 
 
 def test_the_code_view_shows_the_lines_of_users(files: Path, run_tfperf: Run) -> None:

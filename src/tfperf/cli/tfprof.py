@@ -93,8 +93,12 @@ def _show_view(view: View, values: dict[str, Any]) -> None:
     else:
         options.refuse_existing(target.path, force=force)
     with reading():
-        model, asked, notes, checkpoint = read_asked(values, view, asked, chosen=chosen)
+        # tfprof's own text and the timeline of runs keep all steps.
+        keeps_first = format_name == "tfprof" or (view, target.kind) == ("graph", "timeline")
+        model, asked, notes, checkpoint = read_asked(values, view, asked, chosen=chosen, keeps_first=keeps_first)
         if not as_report:
+            if model.skipped and values["skip_first"] is None:
+                options.say("the mean excludes the first recorded step; --skip-first 0 includes it")
             quirks, every_frame = values["reference_quirks"], values["all_frames"]
             for note in write_output(model, view, asked, target, quirks=quirks, every_frame=every_frame):
                 options.say(note)
@@ -182,7 +186,12 @@ model_options = options.together(
     click.option("--profile", type=options.PATH, help="A ProfileProto with graph, runs and log."),
     click.option("--run", metavar="NAME", help="For a logdir: use this run instead of the newest."),
     click.option("--host", metavar="NAME", help="For a profile: use this host instead of the first."),
-    click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Skip the first N steps."),
+    click.option(
+        "--skip-first",
+        type=options.COUNT,
+        metavar="N",
+        help="Omit the first N steps.  [default: 1 for a mean of recorded steps, else 0]",
+    ),
 )
 
 
@@ -284,30 +293,43 @@ def _config(path: Path) -> dict[str, Any]:
     }
 
 
-def read_asked(values: Mapping[str, Any], view: View, asked: Options, *, chosen: bool) -> Asked:
-    """Read the model of a profile, a collected folder, or the files in options; raises OptionError and read errors."""
+def read_asked(
+    values: Mapping[str, Any], view: View, asked: Options, *, chosen: bool, keeps_first: bool = False
+) -> Asked:
+    """Read the model of a profile, a collected folder, or the files in options; raises OptionError and read errors.
+
+    `keeps_first`: a mean of recorded steps includes the first one, unless options omit it.
+    """
     trace: Path | None = values["trace"]
     if trace is not None and not (trace / "graph.pb").is_file():
         from tfperf.models.tfprof.from_trace import trace_model
 
         _refuse(values, ("run_metadata", "profile", "checkpoint"), str(trace))
-        named = {name: values[name] for name in ("graph", "op_log", "run", "host", "skip_first")}
-        traced = trace_model(trace, view, **named)
+        named = {name: values[name] for name in ("graph", "op_log", "run", "host")}
+        traced = trace_model(trace, view, **named, skip_first=values["skip_first"] or 0)
         if not chosen:
             asked = replace(asked, select=tuple(name for name in asked.select if name not in traced.unknown))
         traced.check(asked)
         return Asked(traced.model, asked, traced.notes)
-    model, checkpoint = read_files(values)
+    from tfperf.models.tfprof.model import AVERAGE
+
+    model, checkpoint = read_files(values, keeps_first=keeps_first or asked.step != AVERAGE)
     return Asked(model, asked, (), checkpoint)
 
 
-def read_files(values: Mapping[str, Any]) -> tuple[Model, Path | None]:
-    """Read the model from the files in options; return it with the path of its checkpoint. Raises as `read_asked`."""
+def read_files(values: Mapping[str, Any], *, keeps_first: bool = False) -> tuple[Model, Path | None]:
+    """Read the model from the files in options; return it with the path of its checkpoint. Raises as `read_asked`.
+
+    The first traced step includes one-time work, so a mean omits it by default, if it has other steps.
+    """
     from tfperf.models.tfprof.sources import read_model
     from tfperf.models.tfprof.step_times import skip_first
 
     sources = _sources(values)
-    return skip_first(read_model(sources), values["skip_first"]), sources.checkpoint
+    model, count = read_model(sources), values["skip_first"]
+    if count is None:
+        count = int(len(model.steps) > 1 and not keeps_first)
+    return skip_first(model, count), sources.checkpoint
 
 
 def _refuse(values: Mapping[str, Any], names: Sequence[str], whole: str) -> None:

@@ -145,7 +145,9 @@ def _step_text(model: Model, step: int) -> str:
     if step != AVERAGE:
         return str(step)
     first, last = min(model.steps), max(model.steps)
-    return f"mean of {counted(len(model.steps), 'recorded step')} ({first} to {last})" if first < last else str(first)
+    text = f"mean of {counted(len(model.steps), 'recorded step')} ({first} to {last})" if first < last else str(first)
+    omitted = "the first" if model.skipped == 1 else f"the first {model.skipped}"
+    return f"{text}; --skip-first 0 includes {omitted}" if model.skipped else text
 
 
 def _values(model: Model, options: Options, rows: Rows, checkpoint: Path | None) -> Iterator[Table]:

@@ -130,7 +130,7 @@ def first_step_finding(model: Model, step: int = AVERAGE) -> Finding | None:
     first = first_step(model) if step == AVERAGE else None
     if first is None or not first.is_far:
         return None
-    took = f"the first traced step ({first.step})"
+    took = f"step {first.step}" if model.skipped else f"the first traced step ({first.step})"
     text = f"the mean includes {took}, "
     if first.ratio > _FAR:
         text += f"{format_ms(first.nanos / _NS_PER_MS)} ms, {first.ratio:.0f} times the median of the others"
