@@ -76,7 +76,6 @@ def test_a_mean_omits_the_first_recorded_step_and_says_so(files: Path, run_tfper
     assert of_report() == (5.0, "20")
 
 
-
 def test_the_code_view_shows_the_lines_of_users(files: Path, run_tfperf: Run) -> None:
     shown = run_tfperf("tfprof", "code", *MODEL).stdout
     assert "main.py:3:<module>" in shown

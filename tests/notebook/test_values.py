@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from builders import event, host, known, line, logdir_of, plane, space
 from printed import missing
+from synthetic_tpu import offload_tpu
 
 import tfperf
 from tfperf.analysis.registry import AnySection, section_names
 from tfperf.base.units import PS_PER_MS
 from tfperf.notebook.values import COLOURS, MOST_ROWS, bars_of, cells_of, html_of
-from tfperf.report.model import BarChart, Column, Table, table_of
+from tfperf.report.model import BarChart, Column, SegmentBar, Table, table_of
+from tfperf.report.palette import ROLES
 from tfperf.trace.steps.categories import CATEGORY_TITLES, WITH_COPIES
 
 if TYPE_CHECKING:
@@ -63,11 +65,12 @@ def numbers(rows: int) -> Table:
     return table_of("t", "Times", columns, {"name": ["a"] * rows, "time_ms": [1.5] * rows, "x": [0] * rows})
 
 
-def test_an_analysis_shows_headline_categories_and_causes(samples: Path) -> None:
+def test_an_analysis_shows_headline_bar_and_causes(samples: Path) -> None:
     html = tfperf.load(samples / "input_bound")._repr_html_()
     shown = Reader(html)
-    texts = ("19 steps, mean 19.4 ms", "Waiting for input takes 64.4%", "Try:", "Step time by category", "28.5%")
+    texts = ("19 steps, mean 19.4 ms", "Waiting for input takes 64.4%", "Try:", "Step by cause", "28.5%", "(hatched:")
     assert missing(shown.text, *texts) == []
+    assert html.count(f"background:{ROLES['input'].colour}") == 2, "the segment and its legend"
     assert len(html) < 20_000
     assert "More: tfperf" not in shown.text
 
@@ -196,11 +199,15 @@ def colliding(ax: Axes) -> list[tuple[str, str]]:
     return [(texts[i].get_text(), texts[j].get_text()) for i, j in pairs if boxes[i].overlaps(boxes[j])]
 
 
-@pytest.mark.parametrize("section", ["steps", "overview", "memory"])
+@pytest.mark.parametrize(
+    "section", ["steps", "overview", "memory", "diagnosis", "ops", "tfdata", "input", "wall", "idle", "kernels"]
+)
 @pytest.mark.parametrize("sample", ["input_bound", "input_fixed", "custom_loop", "retracing"])
 def test_pictures_have_units_and_nothing_lies_on_another(sample: str, section: str, samples: Path) -> None:
     result = tfperf.load(samples / sample)[section]
-    if section == "memory" and not result.allocators:
+    if not (result.parts if section == "diagnosis" else len(result.table)):
+        with pytest.raises(tfperf.TfperfError, match="nothing to plot: the profile has no "):
+            result.plot()
         return
     ax = result.plot()
     assert ax.get_title()
@@ -233,6 +240,47 @@ def test_the_kernels_with_most_time_stand_on_top(on_gpu: tfperf.Analysis) -> Non
     assert len(on_gpu["kernels"].plot(top=3).get_yticks()) == 3
     assert on_gpu["kernels"].plot(top=20).get_title() == "Kernels by time"
     assert colliding(ax) == []
+
+
+def test_the_step_is_cut_by_cause_as_on_the_page(analysis: tfperf.Analysis) -> None:
+    from matplotlib.colors import to_hex
+
+    ax = analysis["diagnosis"].plot()
+    (bar,) = analysis.report(["diagnosis"]).sections[0].charts
+    assert isinstance(bar, SegmentBar)
+    legend = [text.get_text() for text in known(ax.get_legend()).get_texts()]
+    assert legend == [f"{segment.title} {segment.share}" for segment in bar.segments]
+    bars: list[Any] = [patch for drawn in ax.containers for patch in drawn]
+    hatched = [patch.get_width() for patch in bars if patch.get_hatch()]
+    assert hatched == pytest.approx([segment.saved for segment in bar.segments if segment.saved])
+    assert sum(patch.get_width() for patch in bars) == pytest.approx(bar.total, rel=0.02)
+    colours = {to_hex(patch.get_facecolor()) for patch in bars}
+    assert colours == {ROLES[segment.role].colour for segment in bar.segments}
+
+
+def test_ops_and_stages_have_the_colours_of_their_roles(analysis: tfperf.Analysis) -> None:
+    from matplotlib.colors import to_hex
+
+    ops = analysis["ops"].plot(top=2)
+    assert [label.get_text() for label in ops.get_yticklabels()] == ["Iterator::Root::BatchV2::Map", "DecodeJpeg"]
+    assert [text.get_text() for text in ops.texts] == ["40.8%, 160x", "35.2%, 160x"]
+    assert [to_hex(bar.get_facecolor()) for bar in ops.patches] == [ROLES[role].colour for role in ("input", "compute")]
+    assert [text.get_text() for text in known(ops.get_legend()).get_texts()] == ["waiting for data", "computing"]
+    stages = analysis["tfdata"].plot()
+    assert "160x, blocking, limiting" in [text.get_text() for text in stages.texts]
+    assert [text.get_text() for text in analysis["wall"].plot().texts] == ["94.1%", "5.1%"]
+
+
+def test_idle_time_is_drawn_by_host_activity(on_gpu: tfperf.Analysis) -> None:
+    ax = on_gpu["idle"].plot()
+    assert len(ax.get_yticks()) == len(on_gpu["idle"].ranked)
+    assert colliding(ax) == []
+
+
+def test_a_roofline_has_points_and_peaks(tmp_path: Path) -> None:
+    ax = tfperf.load(logdir_of(tmp_path, a=offload_tpu()))["roofline"].plot()
+    assert (ax.get_xscale(), ax.get_xlabel(), ax.get_ylabel()) == ("log", "Intensity (flop/byte)", "TFLOP/s")
+    assert [text.get_text() for text in known(ax.get_legend()).get_texts()] == ["peak of bfloat16"]
 
 
 def test_a_name_is_neither_a_formula_nor_endless(tmp_path: Path) -> None:
@@ -275,6 +323,11 @@ def test_each_category_has_a_colour_of_its_own_the_one_of_the_page() -> None:
         ("overview", "the step time is unknown"),
         ("kernels", "the profile has no kernels"),
         ("memory", "the profile has no allocator events"),
+        ("idle", "the profile has no idle time of a device"),
+        ("tfdata", "the profile has no tf.data pipeline"),
+        ("input", "the profile has no input ops"),
+        ("roofline", "the work of ops or the peaks of the device are unknown"),
+        ("diagnosis", "the step time is unknown"),
     ],
 )
 def test_where_there_is_nothing_to_draw_it_says_why(section: str, reason: str, tmp_path: Path) -> None:

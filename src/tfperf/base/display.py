@@ -47,7 +47,7 @@ class Plotted:
     def plot(self, ax: Axes | None = None, *, top: int | None = None) -> Axes:
         """Draw the value into `ax`, or into a new figure, and return the axes.
 
-        `top` is the number of kernels or allocators to draw. Raise TfperfError without matplotlib (pip install
+        `top` is the maximum number of bars, points or allocators. Raise TfperfError without matplotlib (pip install
         "tfperf[plot]"), or if there is nothing to draw.
         """
         axes: Axes = resolve_name(_PLOT)(self, ax, top=top)

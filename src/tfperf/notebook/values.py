@@ -7,6 +7,7 @@ lists them. Steps that do not count in averages are pale.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache, singledispatch
 from importlib.resources import files
@@ -24,14 +25,23 @@ from tfperf.base.errors import TfperfError
 from tfperf.base.units import PS_PER_MS, format_bytes, format_percent
 from tfperf.judge.outcome import Outcome, check_report
 from tfperf.live.sampling import Sampled
-from tfperf.report.model import BarChart, Chart, DeclaredTable, Level, Report, Section, Table
+from tfperf.report.model import BarChart, Chart, DeclaredTable, Level, LogChart, Report, Section, Segment, Table
+from tfperf.report.palette import ROLES, Role
 from tfperf.report.render.html_templates import engine
 from tfperf.report.render.text_table import LINES, text_table
 from tfperf.report.render.values import brief, measure_text, plain
 from tfperf.report.shown import Detail, shown
+from tfperf.sections.diagnosis.cause import Diagnosis
+from tfperf.sections.idle.analysis import CAUSE_TEXTS, Idle
+from tfperf.sections.idle.analysis import Cause as IdleCause
+from tfperf.sections.input.analysis import InputPipeline
 from tfperf.sections.kernels.analysis import Kernels
 from tfperf.sections.memory.analysis import Memory
+from tfperf.sections.ops.analysis import Ops
 from tfperf.sections.overview.summary import Summary
+from tfperf.sections.roofline.analysis import Roofline
+from tfperf.sections.tfdata.analysis import TfData
+from tfperf.sections.wall.analysis import Wall
 from tfperf.trace.steps.breakdown import Breakdown
 from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_TITLES
 
@@ -172,7 +182,7 @@ def _macros() -> TemplateModule:
 def environment() -> Environment:
     """Return the template engine for cell outputs."""
     environment = engine("tfperf.notebook", longest_text=_LONGEST_TEXT, longest_cell=_LONGEST_CELL)
-    environment.globals |= {"text_table": text_table, "cells_of": cells_of, "bars_of": bars_of}
+    environment.globals |= {"text_table": text_table, "cells_of": cells_of, "bars_of": bars_of, "roles": ROLES}
     return environment
 
 
@@ -200,26 +210,55 @@ _LEAST_WIDTH = 5.0
 _ROOM = 1.25
 """Length of the axis relative to the longest bar, with room for its number."""
 _NOTE_WIDTH = 90
+_HEIGHT = 0.5
+_HATCH, _HATCH_COLOUR = "////", "#ffffffb0"
+"""Look of time that a fix removes."""
+_AVERAGED, _COUNTED, _NOT_COUNTED = "averaged steps", "#4a5568", "#c9ced6"
+"""Row of the wall time with the averaged steps, and colors of it and of other rows: they are not causes."""
+_LEAST_PART = 0.01
+"""Minimum share of the capture for a part of the wall time."""
+_NAMED_POINTS = 3
+_LINE_STYLES = ("-", "--", ":", "-.")
+_OP_ROLES: tuple[tuple[Role, re.Pattern[str]], ...] = (
+    ("input", re.compile(r"Dataset$|infeed")),
+    ("copy", re.compile(r"_(Host)?(Send|Recv)$|Memcpy|copy(-start|-done)?$|outfeed")),
+    ("others", re.compile(r"Nccl|Collective|all-|reduce-scatter|collective-|(send|recv)(-done)?$")),
+)
+_IDLE_ROLES: dict[IdleCause, Role] = {
+    "input": "input",
+    "compile": "compile",
+    "synchronise": "others",
+    "copy": "copy",
+    "launch": "launch",
+    "python": "python",
+    "host_compute": "compute",
+    "unknown": "unexplained",
+}
+_NOTHING: dict[type, str] = {
+    Kernels: "the profile has no kernels",
+    Memory: "the profile has no allocator events",
+    Ops: "the profile has no ops",
+    Idle: "the profile has no idle time of a device",
+    TfData: "the profile has no tf.data pipeline",
+    InputPipeline: "the profile has no input ops",
+    Roofline: "the work of ops or the peaks of the device are unknown",
+}
+"""Reasons for results without rows; others need the step time."""
 
 
 def plot(result: Any, ax: Axes | None = None, *, top: int | None = None) -> Axes:
     """Draw a result into the axes `ax`, or a new figure, and return the axes.
 
-    `top` is the number of kernels or allocators. Raises TfperfError without matplotlib, or without data to draw.
+    `top` is the maximum number of bars, points or allocators. Raises TfperfError without matplotlib, or without data to
+    draw.
     """
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
         raise TfperfError('plots require matplotlib: pip install "tfperf[plot]"') from error
-    if not len(result.as_table()):
-        reason = "the step time is unknown"
-        if isinstance(result, Breakdown):
-            reason = result.steps.explanation
-        elif isinstance(result, Kernels):
-            reason = "the profile has no kernels"
-        elif isinstance(result, Memory):
-            reason = "the profile has no allocator events"
-        raise TfperfError(f"nothing to plot: {reason}")
+    if not (result.parts if isinstance(result, Diagnosis) else len(result.as_table())):
+        unknown = result.steps.explanation if isinstance(result, Breakdown) else "the step time is unknown"
+        raise TfperfError(f"nothing to plot: {_NOTHING.get(type(result), unknown)}")
     if top is not None and top < 1:
         raise TfperfError(f"top is {top}; use 1 or more")
     if ax is None:
@@ -290,7 +329,7 @@ def _(result: Kernels, ax: Axes, top: int | None) -> None:
     times: list[float] = [float(str(time)) for time in rows["total_ms"][:most]]
     columns = rows["percent"][:most], rows["occurrences"][:most]
     texts = [f"{measure_text(share, '%')}, {count:,}x" for share, count in zip(*columns, strict=True)]
-    _bars(ax, names, times, texts, [COLOURS["device_compute"]] * len(times))
+    _role_bars(ax, names, times, texts, ["compute"] * len(times))
     count = len(rows["kernel"])
     title = f"The {len(times)} kernels with the most time, of {count:,}" if count > most else "Kernels by time"
     ax.set(xlabel="Total time, summed over streams (ms)", title=title)
@@ -317,6 +356,156 @@ def _(result: Memory, ax: Axes, top: int | None) -> None:
     title = f"Memory in use: {len(shown)} of {len(result.allocators)} allocators" if others else "Memory in use"
     ax.set(xlabel="Time (ms)", ylabel="In use", title=title)
     ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+
+
+@_draw.register(Diagnosis)
+def _(result: Diagnosis, ax: Axes, top: int | None) -> None:
+    from tfperf.sections.diagnosis.section import segments_of
+
+    time = result.summary.step_time_ms
+    wholes = [("step", time.average, result.parts)] if time is not None else []
+    if result.wall_parts and result.wall_ms is not None:
+        wholes.append(("wall time per step", result.wall_ms, result.wall_parts))
+    handles: dict[str, Any] = {}
+    for place, (name, total, parts) in enumerate(wholes):
+        left = 0.0
+        for segment in segments_of(result, parts, total):
+            handle = _segment(ax, place, left, segment)
+            left += segment.value
+            of = f" of the {name}" if place else ""
+            handles.setdefault(f"{segment.title} {segment.share}{of}", handle)
+        ax.text(total, place, f" {measure_text(total, 'ms')}", va="center")
+    ax.set_yticks(range(len(wholes)), [name for name, _, _ in wholes])
+    ax.set_ylim(len(wholes) - _HALF, -1 + _HALF)
+    ax.set_xlim(0, max(total for _, total, _ in wholes) * _ROOM)
+    on_host = f" on {result.host}" if result.host else ""
+    note = _with_notes("Time (ms)", ["hatched: likely removed by the first fix", *_unknown(result.unknown)])
+    ax.set(xlabel=note, title=f"Step by cause{on_host}")
+    ax.legend([*handles.values()], [*handles], loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+
+
+def _segment(ax: Axes, place: int, left: float, segment: Segment) -> Any:
+    """Draw a segment, with a hatched end for the time that its fix removes; return the part for the legend."""
+    colour, kept = ROLES[segment.role].colour, segment.value - segment.saved
+    drawn = ax.barh(place, kept, left=left, color=colour, height=_HEIGHT)
+    if segment.saved:
+        hatched = ax.barh(place, segment.saved, left=left + kept, color=colour, height=_HEIGHT, linewidth=0)
+        for bar in hatched:
+            bar.set(hatch=_HATCH, edgecolor=_HATCH_COLOUR)
+        drawn = drawn if kept >= segment.saved else hatched
+    ax.vlines(left, place - _HEIGHT / 2, place + _HEIGHT / 2, color="white", linewidth=1)
+    return drawn
+
+
+@_draw.register(Ops)
+def _(result: Ops, ax: Axes, top: int | None) -> None:
+    ops = result.sides[0]
+    columns = ops.columns()
+    names = [str(name) for name in columns["op_name"]]
+    roles = [_role_of(str(kind)) for kind in columns["op_type"]]
+    texts = [
+        f"{measure_text(share, '%')}, {count:,}x"
+        for share, count in zip(columns["self_percent"], columns["occurrences"], strict=True)
+    ]
+    _largest(ax, names, (ops.self_ps / PS_PER_MS).tolist(), texts, roles, top)
+    where = f"Self time, summed over {'devices' if ops.side == 'device' else 'host threads'} (ms)"
+    ax.set(xlabel=where, title=f"{'Device' if ops.side == 'device' else 'Host'} ops by self time")
+
+
+def _role_of(op_type: str) -> Role:
+    found = (role for role, pattern in _OP_ROLES if pattern.match(op_type))
+    return next(found, "compute")
+
+
+@_draw.register(Idle)
+def _(result: Idle, ax: Axes, top: int | None) -> None:
+    columns = result.columns()
+    ranked = result.ranked
+    of = "capture" if result.without_steps else "step"
+    texts = [measure_text(result.percents[cause], "%") for cause in ranked]
+    names = [CAUSE_TEXTS[cause].title for cause in ranked]
+    times = [float(str(time)) for time in columns["per_step_ms"]]
+    _largest(ax, names, times, texts, [_IDLE_ROLES[cause] for cause in ranked], top)
+    note = _with_notes(f"Idle time per {of} and device (ms)", [f"percentages: of the {of}"])
+    ax.set(xlabel=note, title="Device idle time by host activity")
+
+
+@_draw.register(TfData)
+def _(result: TfData, ax: Axes, top: int | None) -> None:
+    main = result.main or result.pipelines[0]
+    stages = main.stages[: top or _ROWS]
+    texts = []
+    for number, stage in enumerate(stages):
+        marks = [mark for mark, at in (("blocking", main.blocking), ("limiting", main.limiting)) if at == number]
+        texts.append(", ".join([f"{stage.calls:,}x", *marks]))
+    times = [stage.blocked_ps / PS_PER_MS for stage in stages]
+    _role_bars(ax, [_label(stage.name) for stage in stages], times, texts, ["input"] * len(stages))
+    note = _with_notes("Time in which the program waited for the stage (ms)", ["stages: the last one first"])
+    ax.set(xlabel=note, title=f"Waiting for the pipeline {_label(main.name)}")
+
+
+@_draw.register(InputPipeline)
+def _(result: InputPipeline, ax: Axes, top: int | None) -> None:
+    whole_ps = max(result.self_ps, 1)
+    texts = [f"{measure_text(100.0 * op.self_ps / whole_ps, '%')}, {op.count:,}x" for op in result.ops]
+    times = [op.self_ps / PS_PER_MS for op in result.ops]
+    roles: list[Role] = ["copy" if op.part == "enqueue" else "input" for op in result.ops]
+    _largest(ax, [op.name for op in result.ops], times, texts, roles, top)
+    ax.set(xlabel="Self time, summed over threads (ms)", title="Input ops by self time")
+
+
+@_draw.register(Wall)
+def _(result: Wall, ax: Axes, top: int | None) -> None:
+    rows = result.as_table().data
+    shown = [row for row, share in enumerate(rows["percent"]) if (share or 0.0) >= 100.0 * _LEAST_PART]
+    names = [_label(str(rows["part"][row])) for row in shown]
+    texts = [measure_text(rows["percent"][row], "%") for row in shown]
+    colours = [_COUNTED if name.startswith(_AVERAGED) else _NOT_COUNTED for name in names]
+    _bars(ax, names, [float(rows["ms"][row]) for row in shown], texts, colours)
+    note = _with_notes("Time (ms)", ["pale: not in the averages"])
+    whole = measure_text(result.capture_ps / PS_PER_MS, "ms")
+    ax.set(xlabel=note, title=f"Wall time of the capture of {whole}")
+
+
+@_draw.register(Roofline)
+def _(result: Roofline, ax: Axes, top: int | None) -> None:
+    from tfperf.sections.roofline.section import charts_of
+
+    chart: LogChart | None = next(iter(charts_of(result)), None)
+    if chart is None:
+        raise TfperfError(f"nothing to plot: {_NOTHING[Roofline]}")
+    for style, (name, line) in zip(_LINE_STYLES, chart.lines.items(), strict=False):
+        ax.plot(*zip(*line, strict=True), color="black", linestyle=style, label=name)
+    points = chart.points[:top]
+    ax.scatter([x for _, x, _ in points], [y for _, _, y in points], s=24, color=ROLES["compute"].colour)
+    for name, x, y in points[:_NAMED_POINTS]:
+        ax.annotate(_label(name), (x, y), xytext=(4, -10), textcoords="offset points")
+    ax.set(xscale="log", yscale="log", xlabel=f"Intensity ({chart.x_title})", ylabel=chart.y_title, title=chart.title)
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+
+
+def _largest(
+    ax: Axes,
+    names: Sequence[str],
+    values: Sequence[float],
+    texts: Sequence[str],
+    roles: Sequence[Role],
+    top: int | None,
+) -> None:
+    """Draw the first rows as bars; the rows are sorted."""
+    most = slice(top or _ROWS)
+    _role_bars(ax, [_label(name) for name in names[most]], values[most], texts[most], roles[most])
+
+
+def _role_bars(
+    ax: Axes, names: Sequence[str], values: Sequence[float], texts: Sequence[str], roles: Sequence[Role]
+) -> None:
+    """Draw bars in the colors of their roles, with a legend for several roles."""
+    _bars(ax, names, values, texts, [ROLES[role].colour for role in roles])
+    if len({*roles}) > 1:
+        bars = ax.containers[0]
+        handles = {ROLES[role].title: bar for role, bar in zip(roles, bars, strict=True)}
+        ax.legend([*handles.values()], [*handles], loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
 
 
 def _bars(

@@ -8,6 +8,7 @@ from typing import Literal
 from msgspec import Struct
 
 from tfperf.analysis.registry import Tabular
+from tfperf.base.display import Plotted
 from tfperf.report.model import Quantity
 from tfperf.sections.overview.summary import Summary
 
@@ -130,7 +131,7 @@ class Part(Struct, frozen=True):
     percent: float
 
 
-class Diagnosis(Tabular, frozen=True):
+class Diagnosis(Plotted, Tabular, frozen=True):
     """The causes, best to fix first; `headline` is the first one, or states that there is none."""
 
     home = ("diagnosis", "causes")

@@ -215,19 +215,19 @@ def _bars(results: Results) -> tuple[SegmentBar, ...]:
         short_title="step",
         unit="ms",
         total=time.average,
-        segments=_segments(diagnosis, diagnosis.parts, time.average),
+        segments=segments_of(diagnosis, diagnosis.parts, time.average),
         spread=(time.p5, time.median, time.p95),
         values=tuple((steps.duration_ps[steps.headline] / PS_PER_MS).tolist()),
     )
     if not diagnosis.wall_parts or diagnosis.wall_ms is None:
         return (step,)
-    segments = _segments(diagnosis, diagnosis.wall_parts, diagnosis.wall_ms)
+    segments = segments_of(diagnosis, diagnosis.wall_parts, diagnosis.wall_ms)
     title = f"Wall time per step by cause{on_host}"
     wall = SegmentBar(title=title, short_title="wall", unit="ms", total=diagnosis.wall_ms, segments=segments)
     return (step, wall)
 
 
-def _segments(diagnosis: Diagnosis, parts: Sequence[Part], whole_ms: float) -> tuple[Segment, ...]:
+def segments_of(diagnosis: Diagnosis, parts: Sequence[Part], whole_ms: float) -> tuple[Segment, ...]:
     """Return the parts by role and size; small ones without a cause are left out."""
     segments = []
     for part in parts:

@@ -17,6 +17,7 @@ from msgspec.structs import asdict, replace
 
 from tfperf.analysis.registry import Tabular
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, overlap, ranges, union
+from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS, percent
 from tfperf.trace.device.device_work import DeviceTime, device_label, work_rows
 from tfperf.trace.device.kernels import short_name
@@ -57,7 +58,7 @@ CAUSE_TEXTS: dict[Cause, CauseTexts] = {
 Use = Literal["works", "copies", "outside", "no kernel", "silent"]
 
 
-class Idle(Tabular, frozen=True, kw_only=True, dict=True):
+class Idle(Plotted, Tabular, frozen=True, kw_only=True, dict=True):
     """Idle time of the devices of one or several hosts; without a device, all fields are empty."""
 
     home = ("idle", "idle_causes")

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import Int64s, Intervals, distinct, lookup, union, union_all
+from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS
 from tfperf.trace.event_names import Op, hands_over_batch, mask, parse_op
 from tfperf.trace.host.activities import Attribution
@@ -84,7 +85,7 @@ class PartTime(Struct, frozen=True):
     wall_ps: int
 
 
-class InputPipeline(Tabular, frozen=True):
+class InputPipeline(Plotted, Tabular, frozen=True):
     """Input work on one host, or summed over hosts; `ops` is sorted by self time, largest first."""
 
     home = ("input", "input_ops")

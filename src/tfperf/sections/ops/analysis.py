@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tfperf.analysis.registry import Host, TableSpec, Tabular, declared
 from tfperf.base.arrays import MOST, NO_NUMBERS, Bools, Int32s, Int64s, capped_sum, capped_sums, distinct, group_equal
+from tfperf.base.display import Plotted
 from tfperf.base.patterns import Pattern
 from tfperf.base.units import PS_PER_MS
 from tfperf.formats.wire.event_columns import OP_LINES, Line
@@ -32,7 +33,7 @@ from tfperf.trace.nesting import innermost_around, nest, self_time
 from tfperf.trace.steps.eager import run_from_python
 
 
-class Ops(Tabular, frozen=True):
+class Ops(Plotted, Tabular, frozen=True):
     """The op tables of a capture; without a device, the table `device` is empty."""
 
     home = ("ops", "ops")

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from tfperf.analysis.registry import Host, Results, Tabular
 from tfperf.base.arrays import MOST, Bools, Int64s, capped_sum, covers, group_equal, union
+from tfperf.base.display import Plotted
 from tfperf.base.units import percent
 from tfperf.formats.hlo.cost_rules import Product
 from tfperf.sections.ops.analysis import op_runs
@@ -52,7 +53,7 @@ class Utilisation(Struct, frozen=True, kw_only=True):
     bandwidth: float | None = None
 
 
-class Roofline(Tabular, frozen=True, kw_only=True):
+class Roofline(Plotted, Tabular, frozen=True, kw_only=True):
     """HLO ops and TensorFlow ops with known work, the longest first."""
 
     home = ("roofline", "roofline_ops")

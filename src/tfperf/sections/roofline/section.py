@@ -45,7 +45,7 @@ def build(results: Results) -> Section:
         "roofline",
         _TITLE,
         facts=(*_peaks(roofline), *_judged(roofline), *_used(roofline)) if has_peaks else (),
-        charts=_charts(roofline),
+        charts=charts_of(roofline),
         tables=present(ROOFLINE_OPS.build(results)),
         notes=(*_kernels(roofline), *_untold(roofline), *(() if has_peaks else (_NO_PEAKS,))),
         detail_notes=_TPU_NOTES if roofline.is_tpu else (_BYTES,),
@@ -53,7 +53,8 @@ def build(results: Results) -> Section:
     )
 
 
-def _charts(roofline: Roofline) -> tuple[LogChart, ...]:
+def charts_of(roofline: Roofline) -> tuple[LogChart, ...]:
+    """Return the chart of ops and peaks; none if no op or no peak is known."""
     rows = [(row.op.op, row.work.intensity, row.work.tflops_per_second) for row in roofline.ops]
     points = tuple((name, x, y) for name, x, y in rows if x and y)
     used = dict.fromkeys(row.work.precision for row in roofline.ops if row.work.flops and row.work.precision)

@@ -35,6 +35,7 @@ from tfperf.base.arrays import (
     union_all,
     union_sorted,
 )
+from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, Segment, SegmentKind, StageStats, whole_pipelines
 from tfperf.sections.tfdata.whatif import NoOutlook, Outlook, estimate_changes, find_rivals, threads, why_no_outlook
@@ -48,7 +49,7 @@ _MOST_OF_CAPTURE = 0.8
 _PYTHON_OPS = {"EagerPyFunc": "py_function", "PyFunc": "numpy_function", "PyFuncStateless": "numpy_function"}
 
 
-class TfData(Tabular, frozen=True):
+class TfData(Plotted, Tabular, frozen=True):
     """The pipelines of one or all hosts: the main one first, then by waiting time."""
 
     home = ("tfdata", "tfdata_stages")

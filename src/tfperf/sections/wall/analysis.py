@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import EMPTY, NO_NUMBERS, Bools, Int64s, Intervals, median, overlap, text_index, touches, union
+from tfperf.base.display import Plotted
 from tfperf.trace.event_names import is_python_frame, mask, parse_op
 from tfperf.trace.host.activities import Activity
 from tfperf.trace.host.python_frames import profiler_times, python_functions
@@ -66,7 +67,7 @@ class ContentName(Struct, frozen=True):
     covered_ps: int
 
 
-class Wall(Tabular, frozen=True, kw_only=True, eq=False, dict=True):
+class Wall(Plotted, Tabular, frozen=True, kw_only=True, eq=False, dict=True):
     """Wall time of one host's capture, in picoseconds on the clock of the trace.
 
     For a run of several hosts, the host with the longest training time per step is used, and named in `host`.
