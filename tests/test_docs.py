@@ -290,6 +290,11 @@ def test_generated_parts_are_what_the_program_says(page: Path, compare_gold: Cal
     compare_gold(page, refreshed(page.read_text(encoding="utf-8")))
 
 
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    navigation = re.findall(r": ([\w-]+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), re.MULTILINE)
+    assert {page.name for page in ROOT.glob("docs/*.md")} - {"README.md"} <= {*navigation}
+
+
 def test_every_command_is_on_the_page_of_commands() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     commands = main.list_commands(click.Context(main))
