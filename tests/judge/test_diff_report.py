@@ -13,12 +13,13 @@ from places import SHARED
 
 import tfperf
 from tfperf.judge.diff_report import diff, diff_report, run_summaries
-from tfperf.judge.run_summary import AllocatorPeak, RankedEntry, Rankings, RunSummary, baseline_text
+from tfperf.judge.run_summary import AllocatorPeak, CauseTime, RankedEntry, Rankings, RunSummary, baseline_text
 from tfperf.judge.summarize import summarize_run
 from tfperf.report.model import Report, Table
-from tfperf.report.render import render
+from tfperf.report.render import RenderOptions, render
 from tfperf.report.shown import Detail, shown
 
+WHOLE = RenderOptions(view="whole")
 TRACES = SHARED / "traces"
 UNITS = {"ms": "_ms", "us": "_us", "%": "_percent", "bytes": "_bytes"}
 
@@ -135,6 +136,7 @@ def test_ops_kernels_and_the_rest_have_tables() -> None:
     memory = (AllocatorPeak("GPU_0_bfc", 100),)
     report = diff_report([run_of(rankings=rankings, allocators=memory), slower(rankings=rankings, allocators=memory)])
     assert {section.name: [table.name for table in section.tables] for section in report.sections} == {
+        "change": ["cause_changes"],
         "overview": ["runs"],
         "categories": ["category_changes", "idle_changes"],
         "steps": ["step_times"],
@@ -198,7 +200,7 @@ def test_runs_of_other_batch_sizes_are_compared_per_example() -> None:
     (text,) = texts(report, "diff_faster")
     assert text.startswith("after takes 35.0% less time per example: mean time per example 100 -> 65.0 us, ratio 0.65")
     assert text.endswith("A step takes 100 -> 200 examples, and 10.0 -> 13.0 ms.")
-    assert report.sections[0].findings[0].text == text, "it comes first"
+    assert report.sections[1].findings[0].text == text, "it comes first"
     assert (report.summary["per"], report.summary["comparable"]) == ("example", True)
     assert report.summary["ratio"] == pytest.approx(0.65)
     assert report.summary["before"]["step_ms"] == pytest.approx(10.0)
@@ -244,7 +246,7 @@ def test_a_trend_compares_each_run_with_the_first() -> None:
     assert [row["comparable"] for row in trend] == [None, False, True, True]
     assert report.summary["change"] == "slower"
     assert texts(report, "diff_unfair")[0].startswith("two: Not comparable: batch size 8 -> 4")
-    assert "All sections below compare one with after." in report.sections[0].notes
+    assert "All sections below compare one with after." in report.sections[1].notes
 
 
 def test_reports_fit_a_terminal_and_have_units_in_their_keys(tmp_path: Path, samples: Path) -> None:
@@ -252,7 +254,7 @@ def test_reports_fit_a_terminal_and_have_units_in_their_keys(tmp_path: Path, sam
     gpu = summarized(tmp_path, "gpu", a=gpu_job())
     for runs in ([fixed, bound], [fixed, fixed], [gpu, gpu], [gpu, bound], [fixed, bound, gpu], [run_of(()), fixed]):
         report = diff_report(runs)
-        assert max(map(len, render(report, "table").splitlines())) <= 80
+        assert max(map(len, render(report, "table", WHOLE).splitlines())) <= 80
         assert all(render(report, name) for name in ("json", "csv", "markdown"))
         for column in (column for table in report.tables() for column in table.columns):
             suffixes = [suffix for suffix in UNITS.values() if column.key.endswith(suffix)]
@@ -262,8 +264,8 @@ def test_reports_fit_a_terminal_and_have_units_in_their_keys(tmp_path: Path, sam
 def test_only_programs_see_all_sections() -> None:
     report = diff_report([run_of(), slower()])
     people = shown(report, Detail("brief", "brief"))
-    assert [section.name for section in people.sections] == ["overview", "categories", "steps", "environment"]
-    assert len(report.sections) == 9
+    assert [section.name for section in people.sections] == ["change", "overview", "categories", "steps", "environment"]
+    assert len(report.sections) == 10
 
 
 def kernels_of(factor: float) -> dict[str, Any]:
@@ -290,7 +292,7 @@ def test_people_see_what_changed_by_a_hundredth_of_a_step() -> None:
 
 def test_a_table_of_which_nothing_changed_is_for_programs() -> None:
     report = diff_report([run_of(rankings=BOTH), slower(rankings={**COPIES, **gemm(2.0)})])
-    text = render(report, "table")
+    text = render(report, "table", WHOLE)
     assert "Kernels by change" in text
     assert "Copies by change" not in text
     assert rows(report, "copies_changes")[0]["change_ms"] == 0.0
@@ -302,21 +304,17 @@ def test_a_function_that_is_traced_more_often_changed() -> None:
     assert len(table(shown(report, Detail("brief", "brief")), "functions_changes")) == 1
 
 
-def test_runs_that_do_not_differ_take_one_line(samples: Path) -> None:
+def test_runs_that_do_not_differ_take_few_lines(samples: Path) -> None:
     path = samples / "input_bound"
-    text = render(diff(path, path), "table")
-    heading, sentence = text.split("==========\n")
-    assert " ".join(heading.split()) == "Runs 1: input_bound, 2: input_bound Attribution corrected Comparison"
-    assert " ".join(sentence.split()) == (
-        "i No clear change: mean step time 19.4 -> 19.4 ms, ratio 1.000 (90% interval 0.957 to 1.046), "
-        "from 19 and 19 steps. No other change reaches 1% of a step."
-    )
+    lines = render(diff(path, path), "table").splitlines()
+    assert lines[0] == "No difference beyond noise, 19.4 -> 19.4 ms per step (ratio 0.957 to 1.046)"
+    assert len(lines) == 6
     assert len(rows(diff(path, path), "host_ops_changes")) > 9
 
 
 def test_what_changed_is_shown_though_the_steps_take_as_long() -> None:
     report = diff_report([run_of(rankings=kernels_of(1)), run_of(label="after", rankings=kernels_of(2))])
-    text = render(report, "table")
+    text = render(report, "table", WHOLE)
     assert "No clear change" in text
     assert "No other change" not in text
     assert "Kernels by change" in text
@@ -337,7 +335,7 @@ def test_kernels_have_the_names_of_their_functions_and_the_whole_beside_them() -
         ("gemm", "gemm"),
         ("wgrad_alg0_engine (2)", names[0]),
     ]
-    text = render(report, "table")
+    text = render(report, "table", WHOLE)
     assert "wgrad_alg0_engine (1)" in text
     assert "cudnn::cnn" not in text
     assert "--format csv has full names in kernel_name" in " ".join(text.split())
@@ -412,9 +410,91 @@ def test_wall_time_is_stated_where_it_is_not_the_step_time(
 ) -> None:
     """Steps of 10 ms in both runs."""
     report = diff_report([run_of(label="a", wall_step_ms=before_ms), run_of(label="b", wall_step_ms=after_ms)])
-    found = [finding for finding in report.sections[0].findings if finding.code == "diff_wall"]
+    found = [finding for finding in report.sections[1].findings if finding.code == "diff_wall"]
     assert [finding.severity for finding in found] == ([severity] if severity else [])
     assert all(f"{before_ms:.1f} -> {after_ms:.1f} ms" in finding.text for finding in found)
     assert report.summary["after"]["wall_step_ms"] == after_ms
-    is_one_line = "No other change" in report.sections[0].findings[0].text
+    is_one_line = "No other change" in report.sections[1].findings[0].text
     assert is_one_line == (severity != "hint")
+
+
+def first_screen(report: Report) -> list[str]:
+    return render(report, "table").splitlines()
+
+
+@pytest.mark.parametrize(
+    ("factor", "first"),
+    [
+        (1.2, "1.20x slower (1.20 to 1.20), 10.0 -> 12.0 ms per step"),
+        (0.5, "2.00x faster (2.00 to 2.00), 10.0 -> 5.00 ms per step"),
+        (1.001, "No difference beyond noise, 10.00 -> 10.01 ms per step (ratio 0.999 to 1.003)"),
+    ],
+)
+def test_the_first_line_is_the_ratio_with_its_interval(factor: float, first: str) -> None:
+    assert first_screen(diff_report([run_of(), slower(factor)]))[0] == first
+
+
+def test_too_few_steps_come_first_too() -> None:
+    screen = first_screen(diff_report([run_of(), run_of(STEADY[:3])]))
+    assert screen[0].startswith("The step times cannot be compared: the runs have 50 and 3 whole steps")
+    assert len(screen) <= 12
+
+
+def caused(label: str, wait_ms: float, host_ms: float, **causes: dict[str, float]) -> RunSummary:
+    """A run whose steps wait and then compute; `causes` have milliseconds by category."""
+    times = tuple(wait_ms + host_ms + noise for noise in (-0.1, 0.0, 0.1)) * 10
+    found = tuple(CauseTime(code=code, title=code.upper(), category_ms=ms) for code, ms in causes.items())
+    categories: dict[str, float | None] = {"input": wait_ms, "input_wait": wait_ms, "host_compute": host_ms}
+    return run_of(label=label, hosts=[host_of(times, category_ms=categories, causes=found)])
+
+
+def parts_of(report: Report) -> dict[str, tuple[float, float]]:
+    return {row["cause"]: (row["before_ms"], row["after_ms"]) for row in rows(report, "cause_changes")}
+
+
+def test_causes_of_both_runs_are_compared_and_others_by_category() -> None:
+    """Eager ops go from 3 to 1 ms of host compute; fixed overhead is a cause only after, so it is host compute."""
+    before = caused("before", 4.0, 6.0, eager_ops={"host_compute": 3.0})
+    after = caused("after", 1.0, 4.0, eager_ops={"host_compute": 1.0}, small_work_per_step={"host_compute": 2.0})
+    report = diff_report([before, after])
+    assert parts_of(report) == {"Waiting for input": (4.0, 1.0), "EAGER_OPS": (3.0, 1.0), "Host compute": (3.0, 3.0)}
+    assert sum(each["after_ms"] for each in report.documents["comparison"]["causes"]) == pytest.approx(5.0)
+
+
+def test_a_new_cause_that_is_a_whole_category_has_its_name() -> None:
+    before, after = caused("before", 0.0, 6.0), caused("after", 4.0, 6.0, input_wait={"input_wait": 4.0})
+    assert parts_of(diff_report([before, after])) == {"INPUT_WAIT": (0.0, 4.0), "Host compute": (6.0, 6.0)}
+
+
+def test_baselines_without_causes_are_compared_by_category() -> None:
+    old, new = caused("old", 4.0, 6.0), caused("new", 1.0, 6.0, eager_ops={"host_compute": 3.0})
+    assert parts_of(diff_report([old, new])) == {"Waiting for input": (4.0, 1.0), "Host compute": (6.0, 6.0)}
+
+
+def test_a_category_that_one_run_does_not_show_is_not_compared() -> None:
+    unseen = host_of(category_ms={"input": None, "host_compute": 10.0})
+    report = diff_report([run_of(), run_of(hosts=[unseen])])
+    assert report.documents["comparison"]["causes"] == []
+
+
+def test_the_first_screen_has_at_most_twelve_lines_of_80_columns(samples: Path) -> None:
+    names = ("input_bound", "input_fixed", "custom_loop", "retracing")
+    runs = [summarize_run(tfperf.load(samples / name), name) for name in names]
+    many = [structs.replace(runs[number % 4], label=f"run {number} {'x' * 60}") for number in range(20)]
+    pairs = [[one, other] for one in runs for other in runs]
+    for compared in (*pairs, runs, many, [run_of(batch_size=4), slower(3.0, batch_size=16, step_source="x" * 90)]):
+        screen = first_screen(diff_report(compared))
+        assert len(screen) <= 12, screen
+        assert max(map(len, screen)) <= 80, screen
+
+
+def test_more_than_two_runs_have_a_line_each() -> None:
+    screen = first_screen(diff_report([run_of(label="one"), slower(0.5, "two"), slower(1.2, "three")]))
+    assert screen[0].startswith("1.20x slower")
+    assert [line.split()[0] for line in screen[2:5]] == ["one", "two", "three"]
+    assert "2.00x faster (2.00 to 2.00)" in screen[3]
+
+
+def test_other_differences_are_on_the_first_screen() -> None:
+    screen = first_screen(diff_report([run_of(), slower(batch_size=16)]))
+    assert "NOT COMPARABLE: batch size 8 -> 16 (-s environment)." in screen

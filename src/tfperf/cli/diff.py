@@ -6,9 +6,23 @@ from functools import partial
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from tfperf.base.storage.remote_path import Location, RemotePath
 from tfperf.cli import options
+
+SECTIONS = (
+    "change",
+    "overview",
+    "categories",
+    "steps",
+    "ops",
+    "kernels",
+    "tfdata",
+    "functions",
+    "memory",
+    "environment",
+)
 
 
 @click.command("diff", short_help="Compare runs: is the job slower, and why?")
@@ -19,6 +33,16 @@ from tfperf.cli import options
     "--stat", type=options.STATISTIC, default="mean", show_default=True, help="Statistic of the step times to compare."
 )
 @click.option("--skip-first", type=options.COUNT, default=0, metavar="N", help="Skip the first N steps.")
+@click.option(
+    "-s",
+    "--section",
+    "sections",
+    type=click.Choice(SECTIONS),
+    multiple=True,
+    metavar="NAME",
+    help=f"Show only this section (repeatable): {', '.join(SECTIONS)}.",
+)
+@click.option("--full", is_flag=True, help="Show all sections, not only the change (JSON and CSV always include all).")
 @options.report_options
 @options.TOP
 def command(
@@ -34,16 +58,27 @@ def command(
     Example:
       tfperf diff logs_before/ logs_after/
       tfperf diff logs/
+      tfperf diff logs_before/ logs_after/ --full
+      tfperf diff logs_before/ logs_after/ -s ops -s tfdata
+      tfperf diff monday.json tuesday.json logs/
       tfperf diff baseline.json logs/ -o diff.html
     """
     from tfperf.judge.diff_report import diff_report, run_summaries
 
     if len(paths) < 2:
         paths = _two_newest(paths[0])
+    sections, full = values.pop("sections"), values.pop("full")
+    if sections and full:
+        raise click.UsageError("--full cannot be used with -s")
     options.check_output(output, format_name, force=force)
     stat, top, skip_first = (values.pop(name) for name in ("stat", "top", "skip_first"))
     runs = run_summaries(paths, skip_first=skip_first, read=partial(options.load_analysis, **values))
-    options.show(diff_report(runs, stat=stat), format_name, output, force=force, top=top)
+    report = diff_report(runs, stat=stat)
+    if sections:
+        chosen = tuple(section for section in report.sections if section.name in sections)
+        report = replace(report, sections=chosen)
+    view = "sections" if sections else "whole" if full else "answer"
+    options.show(report, format_name, output, force=force, top=top, view=view)
 
 
 def _two_newest(logdir: Location) -> tuple[Location, ...]:

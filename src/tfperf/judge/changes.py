@@ -20,11 +20,16 @@ from tfperf.base.arrays import median
 from tfperf.base.units import format_ms, format_percent, listed
 from tfperf.judge.regression import StepComparison, StepStatistic, compare_steps, slowest_host, statistic
 from tfperf.judge.run_summary import HostSummary, Per, RankedEntry, RankingName, RunSummary, as_compared, choose_per
+from tfperf.report.model import ChangedPart
+from tfperf.report.palette import Role
+from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
+from tfperf.sections.diagnosis.section import REST
 from tfperf.trace.steps.categories import CATEGORIES, CATEGORY_TITLES, WITH_COPIES
 
 Direction = Literal["slower", "faster", "no clear change", "unknown"]
 NOTABLE_SHARE = 0.01
 """Minimum share of the step time of a change in reports for people."""
+_NEARLY_ALL = 0.9
 _NUMBER = re.compile(r"_\d+(?=[/:]|$)")
 
 
@@ -96,6 +101,59 @@ def _copies_are_input(host: HostSummary) -> bool:
     """Return whether input includes copies to the device; it then takes at least as long (see `Breakdown`)."""
     copies_ms, input_ms = host.category_ms.get("host_to_device"), host.category_ms.get("input")
     return not copies_ms or input_ms is None or copies_ms <= input_ms
+
+
+def part_changes(comparison: RunComparison) -> tuple[ChangedPart, ...]:
+    """Return the mean step by cause in the first and the last run; other time by category.
+
+    A cause in only one of the runs is a part of its categories in both, because the other run has such time, too. Empty
+    if a category with time is unknown in one run.
+    """
+    before, after = comparison.hosts
+    if before is None or after is None:
+        return ()
+    rests = [_time_by_category(host) for host in (before, after)]
+    for category in {*rests[0], *rests[1]}:
+        known = [rest.get(category) for rest in rests]
+        if None in known and any(known):
+            return ()
+    in_both = {cause.code for cause in before.causes} & {cause.code for cause in after.causes} & {*CAUSE_MEANINGS}
+    parts: dict[tuple[Role, str], list[float]] = {}
+    for side, (host, rest) in enumerate(zip((before, after), rests, strict=True)):
+        for cause in (cause for cause in host.causes if cause.code in in_both):
+            taken = {name: min(ms, max(rest.get(name) or 0.0, 0.0)) for name, ms in cause.category_ms.items()}
+            rest.update({name: (rest.get(name) or 0.0) - ms for name, ms in taken.items()})
+            title = next(other.title for other in after.causes if other.code == cause.code)
+            parts.setdefault((CAUSE_MEANINGS[cause.code].role, title), [0.0, 0.0])[side] += sum(taken.values())
+    names = {**REST, **_names_of_new(before, rests[1]), **_names_of_new(after, rests[0])}
+    for side, rest in enumerate(rests):
+        for category, left in rest.items():
+            if left:
+                parts.setdefault(names[category], [0.0, 0.0])[side] += left
+    return tuple(
+        ChangedPart(role=role, title=title, before=sides[0], after=sides[1]) for (role, title), sides in parts.items()
+    )
+
+
+def _names_of_new(host: HostSummary, other: dict[str, float | None]) -> dict[str, tuple[Role, str]]:
+    """Return the names of causes that are nearly all of a category, which nearly no time has in the other run."""
+    names = {}
+    for cause in host.causes:
+        for category, ms in cause.category_ms.items():
+            wholes = (sum(cause.category_ms.values()), host.category_ms.get(category) or 0.0)
+            is_other_small = (other.get(category) or 0.0) <= (1.0 - _NEARLY_ALL) * ms
+            if is_other_small and ms >= _NEARLY_ALL * max(wholes) and cause.code in CAUSE_MEANINGS:
+                names[category] = (CAUSE_MEANINGS[cause.code].role, cause.title)
+    return names
+
+
+def _time_by_category(host: HostSummary) -> dict[str, float | None]:
+    """Return the time of the host by category, without overlaps; input is the time without copies."""
+    times = {**host.category_ms}
+    copies_ms, input_ms = times.get("host_to_device"), times.pop("input", None)
+    is_whole = input_ms is not None and _copies_are_input(host)
+    times["input_wait"] = input_ms - (copies_ms or 0.0) if is_whole and input_ms is not None else input_ms
+    return times
 
 
 def ranking_changes(before: RunSummary, after: RunSummary, name: RankingName) -> tuple[EntryChange, ...]:

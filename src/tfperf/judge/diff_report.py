@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from msgspec.structs import replace
@@ -15,10 +15,11 @@ from tfperf.analysis.registry import present
 from tfperf.base.errors import TfperfError
 from tfperf.base.files import TRACE_SUFFIXES
 from tfperf.base.storage.remote_path import Location, located
-from tfperf.base.units import format_percent
-from tfperf.judge.changes import NOTABLE_SHARE, EntryChange, RunComparison, compare_runs, ranking_changes
+from tfperf.base.units import Unit, format_percent, without_middle
+from tfperf.judge.changes import NOTABLE_SHARE, EntryChange, RunComparison, compare_runs, part_changes, ranking_changes
 from tfperf.judge.regression import (
     STATISTIC_TITLES,
+    Ratio,
     StepStatistic,
     format_ratio,
     format_times,
@@ -26,10 +27,13 @@ from tfperf.judge.regression import (
     slowest_host,
     statistic,
 )
-from tfperf.judge.run_summary import OF_TABLES, HostSummary, RankingName, RunSummary, read_baseline
+from tfperf.judge.run_summary import OF_TABLES, HostSummary, RankingName, RunSummary, as_compared, read_baseline
 from tfperf.judge.summarize import summarize_run, summary_sections
 from tfperf.report.model import (
+    ChangedPart,
     Column,
+    ComparedRun,
+    ComparisonChart,
     Fact,
     Finding,
     GroupedBars,
@@ -93,7 +97,7 @@ def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> 
     if len(runs) < 2:
         raise TfperfError("a comparison requires at least two runs")
     comparison = compare_runs(runs, stat)
-    sections = [build(comparison) for build in _SECTIONS]
+    lead, *sections = (build(comparison) for build in _SECTIONS)
     source = {
         "runs": [run.label for run in runs],
         "attribution": " and ".join(dict.fromkeys(run.attribution for run in runs)),
@@ -109,7 +113,7 @@ def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> 
             else replace(section, level="full")
             for section in sections
         ]
-    return Report(source, _summary(comparison), tuple(shown))
+    return Report(source, _summary(comparison), (lead, *shown), documents={"comparison": _document(comparison, lead)})
 
 
 def _is_unchanged(comparison: RunComparison, sections: Sequence[Section]) -> bool:
@@ -149,6 +153,126 @@ def _summary(comparison: RunComparison) -> dict[str, Any]:
         "before": summary_of_run(comparison.runs[0], comparison),
         "after": summary_of_run(comparison.runs[-1], comparison),
         "run_count": len(comparison.runs),
+    }
+
+
+_POINTER = "More: add --full, -s SECTION or -o report.html to this command."
+_LONGEST_NOTE = 80
+_LONGEST_LABEL = 26
+
+
+def _change(comparison: RunComparison) -> Section:
+    """Return the first screen: the ratio, the change by cause, the steps of both runs, and other differences."""
+    steps, ratio = comparison.steps, comparison.steps.ratio
+    unit: Unit = "ms" if comparison.per == "step" else "us"
+    direction: Literal["faster", "slower", "same", "unknown"] = "unknown"
+    headline, times = f"The step times cannot be compared: {steps.why}", ""
+    if ratio is not None:
+        direction = "same" if comparison.direction == "no clear change" else "slower" if ratio.low > 1 else "faster"
+        headline = "No difference beyond noise" if direction == "same" else factor_text(ratio)
+        times = f"{format_times(steps.before_ms, steps.after_ms, unit)} per {comparison.per}"
+        if direction == "same":
+            times += f" (ratio {format_ratio(ratio.low)} to {format_ratio(ratio.high)})"
+    runs = []
+    for number, run in enumerate(comparison.runs):
+        of_run, host = as_compared(run, comparison.per), slowest_host(run, steps.stat)
+        compared = slowest_host(of_run, steps.stat)
+        change = comparison.step_comparisons[number - 1].ratio if number else None
+        is_clear = change is not None and not change.low <= 1 <= change.high
+        runs.append(
+            ComparedRun(
+                label=run.label,
+                value=statistic(compared.step_ms, steps.stat) if compared else None,
+                change="" if change is None else factor_text(change) if is_clear else "no difference",
+                values=compared.step_ms if compared and host else (),
+            )
+        )
+    first, last = (without_middle(comparison.runs[place].label, _LONGEST_LABEL) for place in (0, -1))
+    counts = f"{steps.before_steps:,} and {steps.after_steps:,} steps"
+    detail = f"{first} -> {last}: {STATISTIC_TITLES[steps.stat]} of {counts}"
+    parts = part_changes(comparison)
+    chart = ComparisonChart(
+        title="Change of the step time by cause",
+        direction=direction,
+        headline=headline,
+        times=times,
+        detail=detail,
+        unit=unit,
+        runs=tuple(runs),
+        parts=parts if any(abs(part.change) >= comparison.notable_ms for part in parts) else (),
+        remark=_other_changes(comparison),
+        is_fair=not any(each.unfair for each in comparison.differences[-1]),
+    )
+    return Section(
+        "change",
+        "Change",
+        charts=(chart,),
+        tables=(_parts_table(parts),) if parts else (),
+        pointer=_POINTER,
+        is_lead=True,
+    )
+
+
+def factor_text(ratio: Ratio) -> str:
+    """Return `3.07x faster (2.81 to 3.34)`, with digits that show the direction."""
+    is_slower = ratio.value > 1
+    values = [ratio.value, ratio.low, ratio.high] if is_slower else [1 / ratio.value, 1 / ratio.high, 1 / ratio.low]
+
+    def text(value: float, digits: int) -> str:
+        return f"{value:,.0f}" if value >= 100 else f"{value:#.{digits}g}"
+
+    shows_direction = (count for count in range(3, 12) if all(text(each, count).strip("1.0") for each in values))
+    digits = next(shows_direction, 12)
+    factor, low, high = (text(value, digits) for value in values)
+    return f"{factor}x {'slower' if is_slower else 'faster'} ({low} to {high})"
+
+
+def _other_changes(comparison: RunComparison) -> str:
+    """Return the other differences between the first and the last run in one line, unfair ones first."""
+    unlike = comparison.differences[-1]
+    texts = [f"{each.what.lower()} {each.before or '-'} -> {each.after or '-'}" for each in unlike]
+    texts += ["wall time per step" for finding in _wall(comparison) if finding.severity == "hint"]
+    if not texts:
+        return "No other differences between the runs were found (-s environment)."
+    start = "NOT COMPARABLE: " if any(each.unfair for each in unlike) else "Also different: "
+    kept = texts
+    while len(kept) > 1 and len(_listed_changes(start, kept, texts)) > _LONGEST_NOTE:
+        kept = kept[:-1]
+    if len(_listed_changes(start, kept, texts)) > _LONGEST_NOTE:
+        kept = [each.what.lower() for each in unlike[:1]]
+    return _listed_changes(start, kept, texts)
+
+
+def _listed_changes(start: str, kept: Sequence[str], texts: Sequence[str]) -> str:
+    more = f"; {len(texts) - len(kept)} more" if len(texts) > len(kept) else ""
+    return f"{start}{'; '.join(kept)}{more} (-s environment)."
+
+
+def _parts_table(parts: Sequence[ChangedPart]) -> Table:
+    parts = sorted(parts, key=lambda part: -abs(part.change))
+    data: dict[str, Any] = {
+        "cause": [part.title for part in parts],
+        "role": [part.role for part in parts],
+        "before_ms": [part.before for part in parts],
+        "after_ms": [part.after for part in parts],
+        "change_ms": [part.change for part in parts],
+    }
+    return replace(_table("cause_changes", "Change by cause", data), level="full")
+
+
+def _document(comparison: RunComparison, lead: Section) -> dict[str, Any]:
+    """Return the object `comparison` of the JSON document; `speedup` is before / after."""
+    ratio, chart = comparison.steps.ratio, lead.charts[0]
+    assert isinstance(chart, ComparisonChart)
+    return {
+        "headline": chart.headline,
+        "direction": chart.direction,
+        "speedup": None if ratio is None else {"value": 1 / ratio.value, "low": 1 / ratio.high, "high": 1 / ratio.low},
+        "other_changes": chart.remark,
+        "causes": [
+            {"role": part.role, "title": part.title, "before_ms": part.before, "after_ms": part.after}
+            for part in part_changes(comparison)
+        ],
     }
 
 
@@ -327,6 +451,7 @@ def _environment(comparison: RunComparison) -> Section:
 
 
 _SECTIONS: tuple[Callable[[RunComparison], Section], ...] = (
+    _change,
     _overview,
     _categories,
     _steps,
@@ -393,6 +518,11 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("input_percent", "Input", float, "%", "share of step time spent on input, for the host that waits most"),
         Column("input_class", "Input-bound", str, "", "high, moderate, possible, none or unknown"),
         Column("comparable", "Comparable", bool, "", "whether the run is comparable with the first run", "data"),
+    ),
+    "cause_changes": (
+        Column("cause", "Cause", str, "", "cause in both runs, or category of all other time"),
+        Column("role", "Role", str, "", "role of the time: compute, input, copy, launch and others", "data"),
+        *_TIMES,
     ),
     "category_changes": (
         Column("category", "Category", str, "", "category of step time"),

@@ -73,6 +73,14 @@ class Rankings(Struct, frozen=True, kw_only=True):
     idle: Ranking = Ranking()
 
 
+class CauseTime(Struct, frozen=True, kw_only=True):
+    """A cause of the diagnosis, with its ms per step by the category that they belong to."""
+
+    code: Name
+    title: Name
+    category_ms: dict[Name, Number]
+
+
 class HostSummary(Struct, frozen=True, kw_only=True):
     """One host. `step_ms` are its averaged whole steps in time order (`step_count` before a long list was cut)."""
 
@@ -91,6 +99,8 @@ class HostSummary(Struct, frozen=True, kw_only=True):
     cpu_model: Name = ""
     """The host's CPU; empty if unknown, in which case `cores` is None."""
     cores: Number | None = None
+    causes: tuple[CauseTime, ...] = ()
+    """Causes of the host's averaged steps; empty if the diagnosis is of other steps, and in older baselines."""
 
     def __post_init__(self) -> None:
         """Reject a count that contradicts the list."""
@@ -221,6 +231,10 @@ def as_compared(run: RunSummary, per: Per) -> RunSummary:
             host,
             step_ms=tuple(factor * ms for ms in host.step_ms),
             category_ms={name: scaled(ms) for name, ms in host.category_ms.items()},
+            causes=tuple(
+                replace(cause, category_ms={name: factor * ms for name, ms in cause.category_ms.items()})
+                for cause in host.causes
+            ),
         )
         for host in run.hosts
     ]

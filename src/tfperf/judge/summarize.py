@@ -31,6 +31,7 @@ from tfperf.judge.run_summary import (
     MOST_COUNT,
     MOST_MS,
     AllocatorPeak,
+    CauseTime,
     HostSummary,
     RankedEntry,
     Ranking,
@@ -111,7 +112,8 @@ def summarize_run(analysis: Analysis, label: str, *, skip_first: int = 0, kind: 
     results = analysis.more(summary_sections())
     whole = whole_steps(results, skip_first, kind)
     most_steps = max(MOST_STEPS // max(len(results.hosts), 1), 1)
-    hosts = [_host_summary(host, most_steps) for host in whole.hosts]
+    causes = _causes(whole)
+    hosts = [_host_summary(host, most_steps, causes.get(host.host, ())) for host in whole.hosts]
     slowest = hosts
     if len(hosts) > MOST_HOSTS:
         slowest = sorted(hosts, key=lambda host: -(statistic(host.step_ms, "mean") or 0.0))[:MOST_HOSTS]
@@ -174,7 +176,27 @@ def _rounded(value: float | None) -> float | None:
     return float(f"{value:.6g}")
 
 
-def _host_summary(host: HostResults, most_steps: int) -> HostSummary:
+def _causes(whole: Results) -> dict[str, tuple[CauseTime, ...]]:
+    """Return the causes of the diagnosed host; none if the diagnosis is of the average of several hosts."""
+    diagnosis = whole["diagnosis"]
+    host = diagnosis.host or (whole.hosts[0].host if len(whole.hosts) == 1 else "")
+    time = diagnosis.summary.step_time_ms
+    if not host or time is None:
+        return {}
+    causes = [
+        CauseTime(
+            code=part.cause,
+            title=short_name(cause.title),
+            category_ms={key: _rounded(share * time.average / 100.0) or 0.0 for key, share in part.taken.items()},
+        )
+        for part in diagnosis.parts
+        for cause in diagnosis.named(part.cause)[:1]
+        if part.taken
+    ]
+    return {host: tuple(causes)}
+
+
+def _host_summary(host: HostResults, most_steps: int, causes: tuple[CauseTime, ...]) -> HostSummary:
     breakdown, environment = host["steps"], host["environment"]
     overview = summarize(breakdown)
     duration_ps = breakdown.steps.duration_ps[breakdown.steps.headline]
@@ -200,6 +222,7 @@ def _host_summary(host: HostResults, most_steps: int) -> HostSummary:
         half_precision_percent=_rounded(100.0 * breakdown.compute_16_ps / compute_ps) if compute_ps else None,
         cpu_model=short_name(environment.facts.cpu_model or ""),
         cores=_rounded(environment.facts.cores),
+        causes=causes,
     )
 
 

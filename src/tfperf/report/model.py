@@ -310,6 +310,53 @@ class SegmentBar(Struct, frozen=True, kw_only=True):
     level: Level = "brief"
 
 
+class ChangedPart(Struct, frozen=True, kw_only=True):
+    """A part of a whole in two runs, in the unit of its chart."""
+
+    role: Role
+    title: str
+    before: float
+    after: float
+
+    @property
+    def change(self) -> float:
+        """Return after - before."""
+        return self.after - self.before
+
+
+class ComparedRun(Struct, frozen=True, kw_only=True):
+    """A run of a comparison: the statistic of its step times, and the times of its steps in order.
+
+    `change` compares it with the first run; empty for the first one, and without an interval.
+    """
+
+    label: str
+    value: float | None
+    change: str
+    values: tuple[float, ...]
+
+
+class ComparisonChart(Struct, frozen=True, kw_only=True):
+    """A change from the first run to the last: its size, its parts, and the step times of every run.
+
+    The parts add up to the mean step time of each of the two runs; there are none if they cannot be compared.
+    """
+
+    title: str
+    direction: Literal["faster", "slower", "same", "unknown"]
+    headline: str
+    times: str
+    """The compared statistic before and after: `19.4 -> 6.32 ms`; empty if unknown."""
+    detail: str
+    unit: Unit
+    runs: tuple[ComparedRun, ...]
+    parts: tuple[ChangedPart, ...] = ()
+    remark: str = ""
+    """What else differs between the runs."""
+    is_fair: bool = True
+    level: Level = "brief"
+
+
 class Sparkline(Struct, frozen=True, kw_only=True):
     """A value over time in one row: each value lasts from its time (ms) to the next; `low` and `high` are the scale."""
 
@@ -458,7 +505,9 @@ class StepPicture(Struct, frozen=True, eq=False, kw_only=True):
     level: Literal["brief", "full", "data"] = "brief"
 
 
-Chart = StepChart | SegmentBar | BarChart | GroupedBars | Sparkline | LogChart | FlameChart | StepPicture
+Chart = (
+    StepChart | SegmentBar | ComparisonChart | BarChart | GroupedBars | Sparkline | LogChart | FlameChart | StepPicture
+)
 
 
 class Section(Shown, Struct, frozen=True):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
 from tfperf.base.units import counted, format_ms, format_percent
 from tfperf.report.model import (
     BarChart,
+    ChangedPart,
     Chart,
+    ComparisonChart,
     FlameChart,
     GroupedBars,
     LogChart,
@@ -20,7 +23,17 @@ from tfperf.report.model import (
     StepPicture,
 )
 from tfperf.report.palette import ROLES
-from tfperf.report.render.text_table import PLAIN_ELLIPSIS, Line, Part, bar_text, cells, line_of, shorten, width_of
+from tfperf.report.render.text_table import (
+    PLAIN_ELLIPSIS,
+    Line,
+    Part,
+    bar_text,
+    cells,
+    line_of,
+    shorten,
+    width_of,
+    wrap,
+)
 from tfperf.report.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
 
 SMALLEST_SHARE = 0.01
@@ -46,6 +59,8 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
         return [line_of(line) for line in ONLY_ON_PAGES]
     if isinstance(chart, SegmentBar):
         return segment_bar_lines([chart], width)
+    if isinstance(chart, ComparisonChart):
+        return comparison_lines(chart, width, interactive=interactive)
     if isinstance(chart, LogChart):
         bars = BarChart(
             chart.title, "", tuple(name for name, _, _ in chart.points), tuple(y for _, _, y in chart.points)
@@ -88,6 +103,133 @@ def segment_bar_lines(bars: Sequence[SegmentBar], width: int) -> list[Line]:
         # A screen has no line to spare for the mark alone.
         legend = with_mark if len(with_mark) == len(legend) or len(entries) == 1 else legend
     return [*lines, *legend]
+
+
+_DIRECTIONS = {"faster": "bold green", "slower": "bold red"}
+_MOST_CHANGES, _MOST_RUNS = 3, 8
+_LONGEST_RUN = 30
+_LEAST_CHANGE = 0.01
+"""Share of the longer step; smaller changes are summed up."""
+
+
+def waterfall(chart: ComparisonChart, most: int) -> list[tuple[ChangedPart, float, float]]:
+    """Return the largest changes, each with the step time before and after it, and the sum of all others."""
+    ranked = sorted(chart.parts, key=lambda part: -abs(part.change))
+    level, whole = (sum(getattr(part, side) for part in ranked) for side in ("before", "after"))
+    least = _LEAST_CHANGE * max(level, whole)
+    shown = [part for part in ranked[:most] if abs(part.change) >= least]
+    rest = ranked[len(shown) :]
+    if rest and abs(sum(part.change for part in rest)) >= least:
+        before, after = (sum(getattr(part, side) for part in rest) for side in ("before", "after"))
+        shown.append(ChangedPart(role="unexplained", title="All other changes", before=before, after=after))
+    rows = []
+    for part in shown:
+        rows.append((part, level, level + part.change))
+        level += part.change
+    return rows
+
+
+def comparison_scale(chart: ComparisonChart, most: int) -> float:
+    """Return the end of an axis from 0 for the waterfall and 95% of the steps of each run."""
+    ends = [end for _, *both in waterfall(chart, most) for end in both]
+    ends += [sum(part.before for part in chart.parts), sum(part.after for part in chart.parts)]
+    for run in chart.runs:
+        ordered = sorted(run.values)
+        ends += [run.value or 0.0, *ordered[-1 - len(ordered) // 20 :][:1]]
+    return max(ends)
+
+
+def change_text(change: float, unit: str) -> str:
+    """Return a change with its sign and unit."""
+    return f"{'-' if change < 0 else '+'}{measure_text(abs(change), unit)}"
+
+
+def comparison_lines(chart: ComparisonChart, width: int, *, interactive: bool) -> list[Line]:
+    """Return the headline, the change by part and the steps of two runs; or a line per run, if there are more."""
+    headline = ", ".join(filter(None, (chart.headline, chart.times)))
+    lines = [line_of(text, _DIRECTIONS.get(chart.direction, "bold")) for text in wrap(safe(headline), width)]
+    lines += [line_of(shorten(safe(chart.detail), width, mark=PLAIN_ELLIPSIS), "dim")] if chart.detail else []
+    if len(chart.runs) > 2:
+        lines += _trend_lines(chart, width, interactive=interactive)
+    else:
+        lines += _waterfall_lines(chart, width, interactive=interactive)
+    style = "dim" if chart.is_fair else "bold yellow"
+    return [*lines, *(line_of(text, style) for text in wrap(safe(chart.remark), width))]
+
+
+def _waterfall_lines(chart: ComparisonChart, width: int, *, interactive: bool) -> list[Line]:
+    """Return the parts before, the largest changes, the parts after, and the steps of both runs on one scale."""
+    scale = comparison_scale(chart, _MOST_CHANGES)
+    if scale <= 0:
+        return []
+    lines: list[Line] = []
+    changes = waterfall(chart, _MOST_CHANGES)
+    totals = [sum(getattr(part, side) for part in chart.parts) for side in ("before", "after")]
+    names = ["before", *(shorten(safe(part.title), _LONGEST_RUN, mark=PLAIN_ELLIPSIS) for part, _, _ in changes)]
+    names += ["after", "before", "after"]
+    values = [measure_text(totals[0], chart.unit), *(change_text(part.change, chart.unit) for part, _, _ in changes)]
+    values += [measure_text(totals[1], chart.unit), "steps", "steps"]
+    if not changes:
+        names, values = names[-2:], values[-2:]
+    left, right = max(map(cells, values)), max(map(cells, names))
+    room = max(width - left - right - 2, _SMALLEST_BAR)
+    ends = [min(max(round(total / scale * room), 0), room) for total in totals]
+    drawn: list[list[Part]] = []
+    if changes:
+        drawn.append(_parts_bar(chart, "before", ends[0]))
+        for part, *levels in changes:
+            first, last = sorted(min(max(round(level / scale * room), 0), room) for level in levels)
+            drawn.append([Part(" " * first), _role_part(part, max(last - first, 1))])
+        drawn.append(_parts_bar(chart, "after", ends[1]))
+    texts = _histograms([run.values for run in chart.runs], scale, room, interactive=interactive)
+    drawn += ([Part(text)] for text in texts)
+    for value, name, parts in zip(values, names, drawn, strict=True):
+        start = f"{' ' * (left - cells(value))}{value} {name}{' ' * (right - cells(name))} "
+        lines.append([Part(start), *parts])
+    return lines
+
+
+def _parts_bar(chart: ComparisonChart, side: Literal["before", "after"], size: int) -> list[Part]:
+    """Return the parts of a run as one bar."""
+    parts = sorted(chart.parts, key=lambda part: [*ROLES].index(part.role))
+    counts = apportion([getattr(part, side) for part in parts], size)
+    return [_role_part(part, count) for part, count in zip(parts, counts, strict=True) if count]
+
+
+def _histograms(series: Sequence[Sequence[float]], scale: float, room: int, *, interactive: bool) -> list[str]:
+    """Return the number of values in each cell, relative to the fullest cell of the series."""
+    marks, texts = SPARK_BLOCKS if interactive else SPARK_ASCII, []
+    for values in series:
+        counts = [0] * room
+        for value in values:
+            counts[min(int(value / scale * room), room - 1)] += 1
+        most = max(counts)
+        texts.append("".join(marks[-(-len(marks) * each // most) - 1] if each else " " for each in counts).rstrip())
+    return texts
+
+
+def _role_part(part: ChangedPart, count: int) -> Part:
+    style = ROLES[part.role]
+    return Part(style.letter * count, f"{style.ink} on {style.colour}")
+
+
+def _trend_lines(chart: ComparisonChart, width: int, *, interactive: bool) -> list[Line]:
+    """Return the step time, the change and the steps of each run, all on one scale."""
+    runs = chart.runs if len(chart.runs) <= _MOST_RUNS else (chart.runs[0], *chart.runs[2 - _MOST_RUNS :])
+    labels = [shorten(safe(run.label), _LONGEST_RUN, mark=PLAIN_ELLIPSIS) for run in runs]
+    values = [UNKNOWN if run.value is None else measure_text(run.value, chart.unit) for run in runs]
+    lengths = [max(map(cells, texts)) for texts in (labels, values, [run.change for run in runs])]
+    room = max(width - sum(lengths) - 6, _SMALLEST_BAR)
+    high = comparison_scale(chart, 0)
+    lines: list[Line] = []
+    for run, label, value in zip(runs, labels, values, strict=True):
+        line = Sparkline(
+            title=label, times=tuple(map(float, range(len(run.values)))), values=run.values, low=0.0, high=high
+        )
+        start = label + " " * (lengths[0] - cells(label) + 2) + f"{value:>{lengths[1]}}  {run.change:<{lengths[2]}}  "
+        lines.append((Part(start), Part(sparkline_text(line, room, interactive=interactive), "cyan")))
+    omitted = len(chart.runs) - len(runs)
+    return [*lines, line_of(f"{counted(omitted, 'run')} omitted: -s overview lists all.", "dim")] if omitted else lines
 
 
 def bar_chart_lines(chart: BarChart | GroupedBars, width: int, *, interactive: bool) -> list[str]:

@@ -129,6 +129,8 @@ class Part(Struct, frozen=True):
     cause: str
     category: str
     percent: float
+    taken: Mapping[str, float] = {}
+    """The categories that the time of the cause belongs to, in percent of the whole."""
 
 
 class Diagnosis(Plotted, Tabular, frozen=True):

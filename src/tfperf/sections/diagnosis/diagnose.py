@@ -186,7 +186,9 @@ def _judge(case: Case) -> tuple[list[Cause], tuple[Part, ...]]:
         taken = claimed.get(cause.code, {})
         percent = cause.cost_percent.high if cause.cost_percent and cause.of == "step" else sum(taken.values())
         if percent > 0:
-            parts.append(Part(cause.code, "", percent))
+            of_cause = percent / (sum(taken.values()) or 1.0)
+            in_categories = {category: share * of_cause for category, share in taken.items() if share}
+            parts.append(Part(cause.code, "", percent, in_categories))
             whole = {category: share - taken.get(category, 0.0) for category, share in whole.items()}
     # A cause may cost less than it claims: the difference belongs to the categories again.
     rest, left = sum(whole.values()), 100.0 - sum(part.percent for part in parts)

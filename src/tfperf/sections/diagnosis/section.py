@@ -38,7 +38,7 @@ _CLASSES = {
     "none": "NOT input-bound",
     "unknown": "unknown: the profile does not show the source of the input",
 }
-_REST: Mapping[str, tuple[Role, str]] = {
+REST: Mapping[str, tuple[Role, str]] = {
     "compilation": ("compile", "Compiling"),
     "output": ("copy", "Copying to the host"),
     "input_wait": ("input", "Waiting for input"),
@@ -243,7 +243,7 @@ def segments_of(diagnosis: Diagnosis, parts: Sequence[Part], whole_ms: float) ->
                 Segment(role=role, title=cause.title, value=value, share=share, saved=saved, code=cause.code)
             )
         elif part.percent >= _LEAST_SHARE:
-            role, title = _REST[part.category]
+            role, title = REST[part.category]
             segments.append(Segment(role=role, title=title, value=value, share=share))
     order = [*ROLES]
     return tuple(sorted(segments, key=lambda each: (order.index(each.role), not each.code, -each.value)))

@@ -24,6 +24,7 @@ from msgspec import Struct
 from tfperf.report.model import (
     BarChart,
     Chart,
+    ComparisonChart,
     FlameChart,
     GroupedBars,
     Report,
@@ -40,10 +41,12 @@ from tfperf.report.render.flame.drawing import style_sheet as flame_style
 from tfperf.report.render.html_templates import engine, policy
 from tfperf.report.render.page.data import (
     LONGEST_NAME,
+    DrawnComparison,
     JsonObject,
     PackedTable,
     chart_data,
     chart_words,
+    drawn_comparison,
     fit,
     pack,
     picture_rows,
@@ -106,6 +109,7 @@ class PageChart(Struct, frozen=True):
     bar: SegmentBar | None = None
     """A bar, drawn without scripts."""
     drawing: Markup | None = None
+    comparison: DrawnComparison | None = None
 
 
 class PageTable(NamedTuple):
@@ -256,7 +260,8 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
         rows = picture_rows(chart) if isinstance(chart, StepPicture) else ()
         words, data = chart_words(chart), chart_data(chart)
         bar = chart if isinstance(chart, SegmentBar) else None
-        return PageChart(name, chart.title, words, has_numbers, data, rows=rows, bar=bar, drawing=drawing)
+        compared = drawn_comparison(chart) if isinstance(chart, ComparisonChart) else None
+        return PageChart(name, chart.title, words, has_numbers, data, rows, bar, drawing, compared)
 
     parts, names = [], [section.name for section in sections]
     for number, section in enumerate(sections):

@@ -38,6 +38,7 @@ from tfperf.report.model import (
     Blocks,
     Chart,
     Column,
+    ComparisonChart,
     FlameChart,
     GroupedBars,
     LogChart,
@@ -47,6 +48,8 @@ from tfperf.report.model import (
     StepPicture,
     Table,
 )
+from tfperf.report.palette import ROLES
+from tfperf.report.render.charts import change_text, comparison_scale, waterfall
 from tfperf.report.render.text_table import header, main_columns
 from tfperf.report.render.values import Plain, brief, cell_text, measure_text, plain
 
@@ -74,7 +77,7 @@ def chart_data(chart: Chart) -> JsonObject:
         return _line_data(chart)
     if isinstance(chart, LogChart):
         return _log_data(chart)
-    if isinstance(chart, (FlameChart, SegmentBar)):
+    if isinstance(chart, (FlameChart, SegmentBar, ComparisonChart)):
         return {"kind": "drawn"}  # in the markup
     if isinstance(chart, StepPicture):
         return picture_data(chart)
@@ -251,6 +254,11 @@ def chart_words(chart: Chart) -> str:
     if isinstance(chart, SegmentBar):
         texts = [f"{_short_name(each.title)} {each.share}" for each in chart.segments]
         return f"{measure_text(chart.total, chart.unit)}: {listed(texts) or 'nothing'}."
+    if isinstance(chart, ComparisonChart):
+        largest = [part for part, _, _ in waterfall(chart, _NAMED)]
+        changes = [f"{_short_name(part.title)} {change_text(part.change, chart.unit)}" for part in largest]
+        runs = [f"{_short_name(run.label)} {measure_text(run.value, chart.unit)}" for run in chart.runs]
+        return f"{', '.join(runs)}. {f'Changes: {listed(changes)}.' if changes else ''}".strip()
     if isinstance(chart, StepPicture):
         return picture_words(chart)
     if isinstance(chart, GroupedBars):
@@ -541,3 +549,80 @@ def _level(level: Blocks, name_places: Any, note_places: Any) -> JsonObject:
         "note": note_places[level.note],
     }
     return {"finest": level.finest_ns, **{key: column.tolist() for key, column in columns.items()}}
+
+
+_MOST_CHANGES, _BINS = 7, 120
+
+
+class DrawnBar(NamedTuple):
+    """A row of a comparison: rectangles (role, start, width) in thousandths of the axis, and the value as text."""
+
+    title: str
+    text: str
+    rectangles: Sequence[tuple[str, float, float]]
+    detail: str = ""
+
+
+class DrawnSteps(NamedTuple):
+    """The steps of a run: columns (start, width, height) in thousandths of the axis and hundredths of the height."""
+
+    title: str
+    text: str
+    change: str
+    columns: Sequence[tuple[float, float, float]]
+
+
+class DrawnComparison(NamedTuple):
+    """A comparison in numbers of its drawing; the axis goes from 0 to `end`."""
+
+    headline: str
+    times: str
+    direction: str
+    detail: str
+    remark: str
+    is_fair: bool
+    bars: Sequence[DrawnBar]
+    steps: Sequence[DrawnSteps]
+    end: str
+
+
+def drawn_comparison(chart: ComparisonChart) -> DrawnComparison:
+    """Return the change by part, between the parts before and after it, and the steps of every run."""
+    scale, changes = comparison_scale(chart, _MOST_CHANGES), waterfall(chart, _MOST_CHANGES)
+    bars = []
+    if changes and scale > 0:
+        ends = [_whole_bar(chart, side, scale) for side in ("before", "after")]
+        for part, start, end in changes:
+            first, width = 1000 * min(start, end) / scale, 1000 * abs(end - start) / scale
+            sides = f"{measure_text(part.before, chart.unit)} → {measure_text(part.after, chart.unit)}"
+            text = change_text(part.change, chart.unit).replace("-", "−")
+            bars.append(DrawnBar(part.title, text, [(part.role, round(first, 2), round(max(width, 1), 2))], sides))
+        bars = [ends[0], *bars, ends[1]]
+    steps = []
+    for run in chart.runs:
+        counts = [0] * _BINS
+        for value in run.values if scale > 0 else ():
+            counts[min(int(value / scale * _BINS), _BINS - 1)] += 1
+        size, most = 1000 / _BINS, max(counts)
+        heights = ((place * size, round(100 * each / most)) for place, each in enumerate(counts) if each)
+        columns = [(round(start, 2), round(size, 2), height) for start, height in heights]
+        steps.append(DrawnSteps(run.label, measure_text(run.value, chart.unit), _for_page(run.change), columns))
+    headline, times, detail, remark = map(_for_page, (chart.headline, chart.times, chart.detail, chart.remark))
+    return DrawnComparison(
+        *(headline, times, chart.direction, detail, remark, chart.is_fair, bars, steps, measure_text(scale, chart.unit))
+    )
+
+
+def _whole_bar(chart: ComparisonChart, side: str, scale: float) -> DrawnBar:
+    rectangles, at = [], 0.0
+    for part in sorted(chart.parts, key=lambda part: [*ROLES].index(part.role)):
+        width = 1000 * getattr(part, side) / scale
+        rectangles.append((part.role, round(at, 2), round(width, 2)))
+        at += width
+    total = sum(getattr(part, side) for part in chart.parts)
+    return DrawnBar(side.capitalize(), measure_text(total, chart.unit), rectangles)
+
+
+def _for_page(text: str) -> str:
+    """Return text with an arrow and a multiplication sign."""
+    return text.replace(" -> ", " → ").replace("x faster", "× faster").replace("x slower", "× slower")
