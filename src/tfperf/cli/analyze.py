@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from tfperf.base.files import TRACE_SUFFIX
 from tfperf.base.storage.remote_path import Location, RemotePath
@@ -114,6 +116,8 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
     else:
         values["sections"] = _shown_sections(form, view, values)
         report = _report(path, force=force, wants_summary=form.name == "json", **values)
+        if view == "answer" and form.answers:
+            report = with_earlier_run(report, path)
     if values["opens"] and output is None:
         output = new_page(path.resolve().name)
     options.show(report, format_name, output, force=force, view=view, top=values["top"])
@@ -169,6 +173,25 @@ def _report(path: Location, *, force: bool, wants_summary: bool, **values: Any) 
             f"wrote {baseline}: baseline with {counted(sum(host.step_count for host in summary.hosts), 'step')}"
         )
     return report
+
+
+def with_earlier_run(report: Report, path: Location) -> Report:
+    """Return the report with the command that compares the run with the one before it in the same logdir, if any."""
+    from tfperf.trace.logdir import find_runs, runs_of_one_cluster
+
+    if not report.sections or not isinstance(path, Path) or not path.is_dir():
+        return report
+    runs = find_runs(path)
+    names = [run.name for run in runs]
+    name = report.source.get("run")
+    if names.count(name) != 1 or names.index(name) == 0 or runs_of_one_cluster(runs):
+        return report
+    place = names.index(name)
+    compared = [path] if place == len(runs) - 1 else [run.folder for run in runs[place - 1 : place + 1]]
+    command = shlex.join(["tfperf", "diff", *map(str, compared)])
+    first, *others = report.sections
+    note = f"Earlier run: {names[place - 1]}. To compare: {command}"
+    return replace(report, sections=(replace(first, notes=(*first.notes, note)), *others))
 
 
 def runs_report(path: Location, runs: Sequence[Run]) -> Report:
