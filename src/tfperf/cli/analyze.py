@@ -183,7 +183,7 @@ def with_earlier_run(report: Report, path: Location) -> Report:
         return report
     runs = find_runs(path)
     names = [run.name for run in runs]
-    name = report.source.get("run")
+    name = str(report.source.get("run"))
     if names.count(name) != 1 or names.index(name) == 0 or runs_of_one_cluster(runs):
         return report
     place = names.index(name)

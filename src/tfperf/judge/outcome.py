@@ -16,7 +16,19 @@ from msgspec.structs import replace
 from tfperf.base.display import Shown, cut
 from tfperf.base.units import BYTE_UNITS, Unit, listed
 from tfperf.judge.limits import CAUSE, Limit, Status
-from tfperf.report.model import Column, Fact, Finding, Report, Section, Severity, Table, at_levels, table_of
+from tfperf.report.model import (
+    Column,
+    Fact,
+    Finding,
+    Gauge,
+    GaugeChart,
+    Report,
+    Section,
+    Severity,
+    Table,
+    at_levels,
+    table_of,
+)
 from tfperf.report.render.values import cell_text, unit_mark
 from tfperf.trace.steps.steps import step_word
 
@@ -108,6 +120,8 @@ VERDICTS = {0: "pass", 1: "unknown", 3: "breach"}
 _SEVERITIES: dict[str, Severity] = {"pass": "info", "unknown": "problem", "breach": "problem"}
 _DEMANDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least"}
 _NAMED_LIMITS = 5
+_AXIS = 1.5
+"""End of a gauge, as a multiple of the bound."""
 _MOST_DIGITS = 17
 _CLOSE = Decimal("1e-9")
 _BYTES: Mapping[str, int] = {unit: 1000**power for power, unit in enumerate(BYTE_UNITS)}
@@ -238,10 +252,31 @@ def _limits_section(outcome: Outcome) -> Section:
     return Section(
         "check",
         "Limits",
-        findings=(Finding(verdict, _SEVERITIES[verdict], headline(outcome)),),
+        findings=(Finding(verdict, _SEVERITIES[verdict], headline(outcome), level="full"),),
         facts=facts if outcome.hosts else (),
-        tables=(table_of("limits", "Limits and measured values", columns, data),) if rows else (),
+        charts=(_gauges(outcome),),
+        tables=(table_of("limits", "Limits and measured values", columns, data, level="full"),) if rows else (),
         notes=outcome.notes,
+    )
+
+
+def _gauges(outcome: Outcome) -> GaugeChart:
+    """Return the verdict, and each limit with its measured value; their axes go beyond the bound."""
+    gauges = []
+    for judged in outcome.judged:
+        on_host = f" on {judged.host}" if judged.host and len(outcome.hosts) > 1 else ""
+        gauge = Gauge(
+            limit=judged.limit.text, measured=f"{_measured_text(judged) or '-'}{on_host}", status=judged.status
+        )
+        bound, measured = judged.limit.bound, judged.measured
+        has_numbers = judged.status != "unknown" and judged.limit.metric.name != CAUSE
+        if measured is not None and has_numbers and math.isfinite(measured) and bound >= 0:
+            end = max(measured, _AXIS * bound) or 1.0
+            gauge = replace(gauge, share=max(measured, 0.0) / end, bound_share=bound / end)
+        gauges.append(gauge)
+    result = {0: "PASS", 1: "UNKNOWN", 3: "FAIL"}[outcome.exit_code]
+    return GaugeChart(
+        title="Measured values and limits", headline=f"{result}. {headline(outcome)}", gauges=tuple(gauges)
     )
 
 

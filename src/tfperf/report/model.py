@@ -357,6 +357,28 @@ class ComparisonChart(Struct, frozen=True, kw_only=True):
     level: Level = "brief"
 
 
+class Gauge(Struct, frozen=True, kw_only=True):
+    """A limit with the measured value; `share` and `bound_share` are places on its axis from 0 to 1.
+
+    Both are None if there is no number to draw.
+    """
+
+    limit: str
+    measured: str
+    status: Literal["pass", "breach", "unknown"]
+    share: float | None = None
+    bound_share: float | None = None
+
+
+class GaugeChart(Struct, frozen=True, kw_only=True):
+    """The result of a check in one line, and a gauge per limit. In a terminal, it precedes all other output."""
+
+    title: str
+    headline: str
+    gauges: tuple[Gauge, ...]
+    level: Level = "brief"
+
+
 class Sparkline(Struct, frozen=True, kw_only=True):
     """A value over time in one row: each value lasts from its time (ms) to the next; `low` and `high` are the scale."""
 
@@ -505,8 +527,8 @@ class StepPicture(Struct, frozen=True, eq=False, kw_only=True):
     level: Literal["brief", "full", "data"] = "brief"
 
 
-Chart = (
-    StepChart | SegmentBar | ComparisonChart | BarChart | GroupedBars | Sparkline | LogChart | FlameChart | StepPicture
+Chart = (StepChart | SegmentBar | ComparisonChart | GaugeChart | BarChart | GroupedBars) | (
+    Sparkline | LogChart | FlameChart | StepPicture
 )
 
 

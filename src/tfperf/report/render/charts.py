@@ -15,6 +15,7 @@ from tfperf.report.model import (
     Chart,
     ComparisonChart,
     FlameChart,
+    GaugeChart,
     GroupedBars,
     LogChart,
     SegmentBar,
@@ -59,6 +60,8 @@ def chart_lines(chart: Chart, width: int, *, interactive: bool) -> list[Line]:
         return [line_of(line) for line in ONLY_ON_PAGES]
     if isinstance(chart, SegmentBar):
         return segment_bar_lines([chart], width)
+    if isinstance(chart, GaugeChart):
+        return gauge_lines(chart, width, interactive=interactive)
     if isinstance(chart, ComparisonChart):
         return comparison_lines(chart, width, interactive=interactive)
     if isinstance(chart, LogChart):
@@ -103,6 +106,39 @@ def segment_bar_lines(bars: Sequence[SegmentBar], width: int) -> list[Line]:
         # A screen has no line to spare for the mark alone.
         legend = with_mark if len(with_mark) == len(legend) or len(entries) == 1 else legend
     return [*lines, *legend]
+
+
+RESULTS = {"pass": ("PASS", "bold green"), "breach": ("FAIL", "bold red"), "unknown": ("UNKNOWN", "bold yellow")}
+"""Word and style of the result of a limit."""
+_LONGEST_LIMIT = 32
+_SMALLEST_GAUGE = 12
+
+
+def gauge_lines(chart: GaugeChart, width: int, *, interactive: bool) -> list[Line]:
+    """Return the headline, and a line per limit: its result, the measured value, and `|` at the bound."""
+    first, *_ = chart.headline.split(".")
+    style = next((style for word, style in RESULTS.values() if word == first), "bold")
+    lines = [line_of(text, style) for text in wrap(safe(chart.headline), width)]
+    if not chart.gauges:
+        return lines
+    limits = [shorten(safe(gauge.limit), _LONGEST_LIMIT, mark=PLAIN_ELLIPSIS) for gauge in chart.gauges]
+    words = max(len(RESULTS[gauge.status][0]) for gauge in chart.gauges)
+    left = max(map(cells, limits))
+    most = max(width - words - left - _SMALLEST_GAUGE - 6, 8)
+    values = [shorten(safe(gauge.measured), most, mark=PLAIN_ELLIPSIS) for gauge in chart.gauges]
+    right = max(map(cells, values))
+    room = max(width - words - left - right - 6, _SMALLEST_BAR)
+    full, empty = ("█", "░") if interactive else ("#", ".")
+    for gauge, limit, value in zip(chart.gauges, limits, values, strict=True):
+        word, style = RESULTS[gauge.status]
+        start = Part(f"  {limit}{' ' * (left - cells(limit))}  {' ' * (right - cells(value))}{value}")
+        parts = [Part(f"{word:<{words}}", style), start]
+        if gauge.share is not None and gauge.bound_share is not None:
+            size, bound = round(gauge.share * room), min(round(gauge.bound_share * room), room - 1)
+            drawn = full * size + empty * (room - size)
+            parts += [Part("  "), Part(drawn[:bound], style), Part("|", "bold"), Part(drawn[bound + 1 :], style)]
+        lines.append(parts)
+    return lines
 
 
 _DIRECTIONS = {"faster": "bold green", "slower": "bold red"}

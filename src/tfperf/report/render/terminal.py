@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import compress
 
-from tfperf.report.model import Fact, Finding, Report, Section, SegmentBar, Table
+from tfperf.report.model import Fact, Finding, GaugeChart, Report, Section, SegmentBar, Table
 from tfperf.report.render import RenderOptions
 from tfperf.report.render.charts import chart_lines, segment_bar_lines
 from tfperf.report.render.screen import NARROWEST
@@ -46,7 +46,9 @@ _MARKS = {"problem": Part("!! ", "bold red"), "hint": Part(" > ", "bold yellow")
 
 def render_terminal(report: Report, options: RenderOptions) -> str:
     """Return the report as text that ends with a newline."""
-    lines: list[Line] = []
+    gauges = [chart for section in report.sections for chart in section.charts if isinstance(chart, GaugeChart)]
+    width = max(options.width, NARROWEST)
+    lines = [line for chart in gauges for line in chart_lines(chart, width, interactive=options.interactive)]
     is_answer = options.view == "answer" and report.sections and all(section.is_lead for section in report.sections)
     blocks = _answer_blocks if is_answer else _blocks
     for block in blocks(report, options):
@@ -98,6 +100,8 @@ def _section_blocks(section: Section, width: int, *, interactive: bool) -> Itera
     if section.facts:
         yield _fact_lines(section.facts, width)
     for chart in section.charts:
+        if isinstance(chart, GaugeChart):
+            continue  # the first lines of the report
         drawn = chart_lines(chart, min(width, _LONGEST_LINE), interactive=interactive)
         yield [*_paragraph(chart.title, width, style="bold"), *drawn]
     for table in section.tables:

@@ -26,6 +26,7 @@ from tfperf.report.model import (
     Chart,
     ComparisonChart,
     FlameChart,
+    GaugeChart,
     GroupedBars,
     Report,
     Section,
@@ -110,6 +111,7 @@ class PageChart(Struct, frozen=True):
     """A bar, drawn without scripts."""
     drawing: Markup | None = None
     comparison: DrawnComparison | None = None
+    gauges: GaugeChart | None = None
 
 
 class PageTable(NamedTuple):
@@ -261,7 +263,8 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
         words, data = chart_words(chart), chart_data(chart)
         bar = chart if isinstance(chart, SegmentBar) else None
         compared = drawn_comparison(chart) if isinstance(chart, ComparisonChart) else None
-        return PageChart(name, chart.title, words, has_numbers, data, rows, bar, drawing, compared)
+        gauges = chart if isinstance(chart, GaugeChart) else None
+        return PageChart(name, chart.title, words, has_numbers, data, rows, bar, drawing, compared, gauges)
 
     parts, names = [], [section.name for section in sections]
     for number, section in enumerate(sections):

@@ -40,6 +40,7 @@ from tfperf.report.model import (
     Column,
     ComparisonChart,
     FlameChart,
+    GaugeChart,
     GroupedBars,
     LogChart,
     SegmentBar,
@@ -49,7 +50,7 @@ from tfperf.report.model import (
     Table,
 )
 from tfperf.report.palette import ROLES
-from tfperf.report.render.charts import change_text, comparison_scale, waterfall
+from tfperf.report.render.charts import RESULTS, change_text, comparison_scale, waterfall
 from tfperf.report.render.text_table import header, main_columns
 from tfperf.report.render.values import Plain, brief, cell_text, measure_text, plain
 
@@ -77,7 +78,7 @@ def chart_data(chart: Chart) -> JsonObject:
         return _line_data(chart)
     if isinstance(chart, LogChart):
         return _log_data(chart)
-    if isinstance(chart, (FlameChart, SegmentBar, ComparisonChart)):
+    if isinstance(chart, (FlameChart, SegmentBar, ComparisonChart, GaugeChart)):
         return {"kind": "drawn"}  # in the markup
     if isinstance(chart, StepPicture):
         return picture_data(chart)
@@ -254,6 +255,9 @@ def chart_words(chart: Chart) -> str:
     if isinstance(chart, SegmentBar):
         texts = [f"{_short_name(each.title)} {each.share}" for each in chart.segments]
         return f"{measure_text(chart.total, chart.unit)}: {listed(texts) or 'nothing'}."
+    if isinstance(chart, GaugeChart):
+        texts = [f"{_short_name(each.limit)}: {each.measured}, {RESULTS[each.status][0]}" for each in chart.gauges]
+        return f"{chart.headline} {'; '.join(texts)}"
     if isinstance(chart, ComparisonChart):
         largest = [part for part, _, _ in waterfall(chart, _NAMED)]
         changes = [f"{_short_name(part.title)} {change_text(part.change, chart.unit)}" for part in largest]
