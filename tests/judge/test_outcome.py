@@ -182,8 +182,8 @@ def test_a_value_that_is_not_a_number_is_not_shown(absurd: float) -> None:
 def test_the_host_is_named_where_there_are_several() -> None:
     slow = replace(step_time(61.0, "breach"), host="worker-1")
     alone, several = (render(check_report(outcome(slow, hosts=hosts)), "table") for hosts in (("a",), ("a", "b")))
-    assert "Host" not in alone.split("Limits and measured values")[1].splitlines()[1]
-    assert "Host" in several.split("Limits and measured values")[1].splitlines()[1]
+    assert "on worker-1" not in alone.splitlines()[1]
+    assert "61.0 ms on worker-1" in several.splitlines()[1]
     assert "Steps checked  12  on the host with the fewest" in several
     assert sentence(slow) == "max-step-time is 61.0 ms on host worker-1; the limit is at most 50.0 ms."
 
@@ -340,3 +340,28 @@ def test_texts_compare_as_their_numbers_do(bound: float, change: float, unit: Un
     for measured in (bound * (1 + change), math.nextafter(bound, math.inf), math.nextafter(bound, -math.inf)):
         left, right = (number_seen(text) for text in shown_together(measured, bound, unit))
         assert (left > right, left < right) == (measured > bound, measured < bound)
+
+
+def gauges(*several: Judged) -> list[str]:
+    lines = render(check_report(outcome(*several)), "table").splitlines()
+    return lines[: lines.index("")]
+
+
+def test_the_first_line_is_the_result_and_each_limit_has_a_gauge() -> None:
+    lines = gauges(STEP, INPUT, BUSY)
+    first = f"FAIL. BREACHED: {OVER}. COULD NOT BE CHECKED: {OPEN}. 1 of 3 limits"
+    assert lines[0] == first
+    words = {line.split()[0]: line for line in lines[2:]}
+    assert set(words) == {"PASS", "FAIL", "UNKNOWN"}
+    assert re.search(r"42.0 ms  #+[.]+\|[.]+$", words["PASS"])
+    assert re.search(r"63.4%  #+\|#+$", words["FAIL"])
+    assert words["UNKNOWN"].endswith(" -")
+    assert max(map(len, lines)) <= 80
+    assert gauges(STEP)[0] == "PASS. The limit passed."
+    assert gauges(BUSY)[0].startswith("UNKNOWN. COULD NOT BE CHECKED")
+
+
+@pytest.mark.parametrize("measured", [0.0, -5.0, 1e300, math.inf, math.nan])
+def test_gauges_of_unusual_values_fit_a_line(measured: float) -> None:
+    long = replace(judged(f"x{'y' * 100} <= 0", measured, "ms", bound=0.0), host="worker")
+    assert max(map(len, gauges(long, STEP))) <= 80

@@ -252,10 +252,10 @@ def _limits_section(outcome: Outcome) -> Section:
     return Section(
         "check",
         "Limits",
-        findings=(Finding(verdict, _SEVERITIES[verdict], headline(outcome), level="full"),),
+        findings=(Finding(verdict, _SEVERITIES[verdict], headline(outcome)),),
         facts=facts if outcome.hosts else (),
         charts=(_gauges(outcome),),
-        tables=(table_of("limits", "Limits and measured values", columns, data, level="full"),) if rows else (),
+        tables=(table_of("limits", "Limits and measured values", columns, data),) if rows else (),
         notes=outcome.notes,
     )
 

@@ -153,7 +153,8 @@ class FlameScale(Struct, frozen=True, kw_only=True):
 
 def flame_chart(tree: FlameTree, title: str, scale: FlameScale, *, most: int, level: Level = "brief") -> FlameChart:
     """Return the widest boxes of a tree as a chart."""
-    start, width = placed(tree.depth, tree.total)
+    drawn = tree.total if tree.before is None else np.where(tree.total > 0, tree.total, tree.before)
+    start, width = placed(tree.depth, drawn)
     boxes = widest(width, most)
     stacks = [tree.stacks[box] for box in boxes.tolist()]
     labels = [stack[-1] if stack else ROOT for stack in stacks]
@@ -168,6 +169,7 @@ def flame_chart(tree: FlameTree, title: str, scale: FlameScale, *, most: int, le
         widths=_values(width[boxes], scale.divisor),
         own=_values(tree.own[boxes], scale.divisor),
         before=() if tree.before is None else _values(tree.before[boxes], scale.divisor),
+        totals=() if tree.before is None else _values(tree.total[boxes], scale.divisor),
         omitted=int((width > 0).sum()) - len(boxes),
         level=level,
     )

@@ -407,7 +407,9 @@ class FlameChart(Struct, frozen=True, kw_only=True):
     """Nested boxes in preorder, the root first: a flame graph, or a tree with bars.
 
     `starts` and `widths` are in `unit`; `own` is a box without the boxes inside. `before` is each box's width in the
-    compared run, if any. `omitted` is the number of narrower boxes that are not included.
+    compared run, if any. `omitted` is the number of narrower boxes that are not included. In a comparison, `totals` are
+    the values of this run: 0 for a box of the compared run only, whose width is its value there. Boxes around it are
+    wider than their value.
     """
 
     title: str
@@ -419,6 +421,7 @@ class FlameChart(Struct, frozen=True, kw_only=True):
     widths: tuple[float, ...]
     own: tuple[float, ...]
     before: tuple[float, ...] = ()
+    totals: tuple[float, ...] = ()
     omitted: int = 0
     level: Level = "brief"
 

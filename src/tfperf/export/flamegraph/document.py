@@ -62,20 +62,21 @@ def flame_graphs(results: Results, question: Question, other: Results | None = N
     sides = answer(results, question, per_step=per_step)
     others = {} if other is None else {side.place: side for side in answer(other, question, per_step=per_step)}
     device_count = 0 if question.by == "python" else results["op_sums"].device_count
-    sentences = [_meaning(question), _over(runs, question, per_step=per_step)]
+    names = run_labels(runs)
+    sentences = [_meaning(question), _over(runs, names, question, per_step=per_step)]
     gaps = [gap for side in (*sides, *others.values()) for gap in side.gaps]
     for side in sides:
         before = others[side.place].stacks if side.place in others else {}
         if gone := sum(value for stack, value in before.items() if stack not in side.stacks):
             value = measure_text(gone / side.scale.divisor, side.scale.unit)
-            gaps.append(f"Not drawn: {value} of the other run, in {side.place} stacks that this run does not have.")
+            gaps.append(f"Only in the other run: {value}, in {side.place} stacks that this run does not have.")
     places = [side.place for side in sides]
     gaps += [f"The other run has no {place} ops." for place in places if others and place not in others]
     gaps += [f"Not drawn: {place} ops, which only the other run has." for place in others if place not in places]
     return FlameGraphs(
-        title=results.run.name,
+        title=names[0],
         device_count=device_count,
-        other_title="" if other is None else other.run.name,
+        other_title="" if other is None else names[1],
         flames=tuple(
             _flame(side, others.get(side.place), device_count, is_compared=other is not None) for side in sides
         ),
@@ -109,12 +110,21 @@ def _meaning(question: Question) -> str:
     )
 
 
-def _over(runs: Sequence[Results], question: Question, *, per_step: bool) -> str:
+def run_labels(runs: Sequence[Results]) -> list[str]:
+    """Return the names of the runs; for equal names, the folders in which their paths differ."""
+    names = [run.run.name for run in runs]
+    if len(runs) == 1 or names[0] != names[1]:
+        return names
+    parts = zip(*(reversed(run.run.folder.parts) for run in runs), strict=False)
+    return next(([*pair] for pair in parts if pair[0] != pair[1]), names)
+
+
+def _over(runs: Sequence[Results], names: Sequence[str], question: Question, *, per_step: bool) -> str:
     """Return a note on the scope of the values, and for a comparison whether it makes the runs comparable."""
     counts = [step_count(run, question) for run in runs]
     if len(runs) == 1:
         return f"The mean of {counted(counts[0], 'averaged step')}." if per_step else "The whole capture."
-    before = runs[1].run.name
+    before = names[1]
     if per_step:
         return f"Compared with {before}: mean of {counts[0]:,} steps and mean of {counts[1]:,} steps."
     why = "because of --per capture" if question.per == "capture" else "because not both runs have averaged steps"

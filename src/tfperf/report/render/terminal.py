@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import compress
 
+from msgspec.structs import replace
+
 from tfperf.report.model import Fact, Finding, GaugeChart, Report, Section, SegmentBar, Table
 from tfperf.report.render import RenderOptions
 from tfperf.report.render.charts import chart_lines, segment_bar_lines
@@ -95,13 +97,14 @@ def _blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
 
 
 def _section_blocks(section: Section, width: int, *, interactive: bool) -> Iterator[Block]:
+    if any(isinstance(chart, GaugeChart) for chart in section.charts):
+        # Its charts are the first lines of the report, and contain the finding and the table.
+        section = replace(section, findings=(), charts=(), tables=())
     if section.findings:
         yield [line for finding in section.findings for line in _finding_lines(finding, width)]
     if section.facts:
         yield _fact_lines(section.facts, width)
     for chart in section.charts:
-        if isinstance(chart, GaugeChart):
-            continue  # the first lines of the report
         drawn = chart_lines(chart, min(width, _LONGEST_LINE), interactive=interactive)
         yield [*_paragraph(chart.title, width, style="bold"), *drawn]
     for table in section.tables:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from tfperf.base.units import format_percent
+from tfperf.base.units import Unit, format_percent
 from tfperf.report.model import FlameChart
 from tfperf.report.render.values import measure_text
 
@@ -39,20 +39,21 @@ class FlameBox(Struct, frozen=True, kw_only=True):
 
 def flame_boxes(chart: FlameChart) -> Iterator[FlameBox]:
     """Yield the boxes of a chart in order."""
-    whole = chart.widths[0] if chart.widths else 0.0
-    for box, width in enumerate(chart.widths):
+    drawn, totals = chart.widths[0] if chart.widths else 0.0, chart.totals or chart.widths
+    whole = totals[0] or drawn if totals else 0.0
+    for box, (width, total) in enumerate(zip(chart.widths, totals, strict=True)):
         yield FlameBox(
             name=chart.names[box],
             label=chart.labels[box],
             level=chart.depths[box],
-            x=_percent(chart.starts[box], whole),
-            width=_percent(width, whole),
-            total=measure_text(width, chart.unit),
-            share=format_percent(100 * width / whole),
+            x=_percent(chart.starts[box], drawn),
+            width=_percent(width, drawn),
+            total=measure_text(total, chart.unit),
+            share=format_percent(100 * total / whole),
             own=measure_text(chart.own[box], chart.unit),
             own_share=format_percent(100 * chart.own[box] / whole),
-            change=_change_text(chart, box) if chart.before else "",
-            colour=_shade(width, chart.before[box]) if chart.before else _colour(chart.labels[box]),
+            change=_change_text(total, chart.before[box], chart.unit) if chart.before else "",
+            colour=_shade(total, chart.before[box]) if chart.before else _colour(chart.labels[box]),
         )
 
 
@@ -77,7 +78,9 @@ def changed_percent(now: float, before: float) -> float | None:
 
 
 def _shade(now: float, before: float) -> str:
-    """Return the shade of a difference: red for an increase, blue for a decrease."""
+    """Return the shade of a difference: red for an increase, blue for a decrease, `gone` if nothing is left."""
+    if now <= 0 < before:
+        return "gone"
     larger = max(now, before)
     difference = 100 * abs(now - before) / larger if larger > 0 else 0.0
     if difference < _SAME:
@@ -86,9 +89,8 @@ def _shade(now: float, before: float) -> str:
     return f"{'more' if now > before else 'less'}{strength}"
 
 
-def _change_text(chart: FlameChart, box: int) -> str:
-    now, before = chart.widths[box], chart.before[box]
+def _change_text(now: float, before: float, unit: Unit) -> str:
     percent = changed_percent(now, before)
     if percent is None:
         return "before: none"
-    return f"before {measure_text(before, chart.unit)} ({'+' * (percent > 0)}{format_percent(percent)}%)"
+    return f"before {measure_text(before, unit)} ({'+' * (percent > 0)}{format_percent(percent)}%)"

@@ -36,7 +36,10 @@ HOW_TO_READ = (
     "The width of a box is its value. Nested boxes are below it; free space there is its own value, or boxes that "
     "are not drawn."
 )
-HOW_TO_READ_CHANGES = "Red boxes have larger values than before, blue boxes smaller ones; pale boxes differ little."
+HOW_TO_READ_CHANGES = (
+    "Red boxes have larger values than before, blue boxes smaller ones; pale boxes differ little. Hatched boxes are "
+    "only in the other run, with their value there; boxes around them are wider than their value."
+)
 
 
 class FlameDocument(Struct, frozen=True, kw_only=True):
@@ -122,7 +125,7 @@ def omitted_text(chart: FlameChart) -> str:
 
 
 def _summary(chart: FlameChart) -> str:
-    text = f"Total: {measure_text(chart.widths[0], chart.unit)}"
+    text = f"Total: {measure_text((chart.totals or chart.widths)[0], chart.unit)}"
     return f"{text}, before {measure_text(chart.before[0], chart.unit)}." if chart.before else f"{text}."
 
 
@@ -144,6 +147,7 @@ def _graph(chart: FlameChart, *, fit: bool = False) -> str:
             row=ROW_HEIGHT,
             height=height_of(chart),
             takes_keys=not fit,
+            has_gone=any(box.colour == "gone" for box in boxes),
         )
     )
 
