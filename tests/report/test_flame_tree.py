@@ -31,6 +31,17 @@ def test_a_comparison_has_what_boxes_were_before_also_those_that_are_gone() -> N
     assert tree.before.tolist() == [7, 4, 3, 3]
 
 
+def test_boxes_of_the_other_run_only_are_drawn_with_their_value_there() -> None:
+    """The step keeps 10 ps of a, and loses 30 ps of b and c in it."""
+    tree = flame_tree({("a",): 10}, {("a",): 20, ("b", "c"): 30})
+    chart = flame_chart(tree, "title", FlameScale(unit="count", divisor=1), most=10)
+    assert chart.labels == ("all", "a", "b", "c")
+    assert chart.widths == (40, 10, 30, 30)
+    assert chart.totals == (10, 10, 0, 0)
+    assert chart.before == (50, 20, 30, 30)
+    assert chart.starts == (0, 0, 10, 10)
+
+
 def test_what_lies_too_deep_is_joined() -> None:
     tree = flame_tree({tuple(f"level{n}" for n in range(1000)): 7})
     assert len(tree) == MOST_LEVELS

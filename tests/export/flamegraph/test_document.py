@@ -51,7 +51,7 @@ def test_one_run_is_about_the_capture_unless_steps_are_asked_for(tmp_path: Path)
 def test_two_runs_are_compared_by_step_if_both_have_some(tmp_path: Path) -> None:
     """30 us instead of 20 in a step; three steps instead of two do not make it slower."""
     graphs = flame_graphs(job(tmp_path / "a", 30, steps=3), Question(), job(tmp_path / "b", 20))
-    assert graphs.sentences[-1] == "Compared with run: mean of 3 steps and mean of 2 steps."
+    assert graphs.sentences[-1] == "Compared with b: mean of 3 steps and mean of 2 steps."
     assert flame_text(graphs, "folded") == "host;m;dense;MatMul 20 30\n"
     assert "before 0.020 ms (+50.0%)" in flame_text(graphs, "html")
 
@@ -65,7 +65,7 @@ def test_without_steps_the_captures_are_compared_and_that_is_said(tmp_path: Path
 
 def test_what_is_gone_is_said(tmp_path: Path) -> None:
     graphs = flame_graphs(job(tmp_path / "a", 30), Question(), job(tmp_path / "b", 20, "m/old:Op"))
-    gone = "Not drawn: 0.010 ms of the other run, in host stacks that this run does not have."
+    gone = "Only in the other run: 0.010 ms, in host stacks that this run does not have."
     assert graphs.gaps == (gone,)
     assert [*told(graphs)] == ["host 0.030 ms in 4 boxes", gone]
     assert gone in flame_text(graphs, "svg")

@@ -93,6 +93,18 @@ def test_a_comparison_says_how_it_is_read() -> None:
     assert "Red boxes" not in flame_page(document_of(chart_of("MatMul")))
 
 
+def test_boxes_of_the_other_run_only_are_hatched_and_say_that_nothing_is_left() -> None:
+    tree = flame_tree({("a",): 10}, {("a",): 10, ("b",): 30})
+    chart = flame_chart(tree, "title", FlameScale(unit="count", divisor=1), most=10)
+    picture = flame_picture(document_of(chart))
+    gone = picture[picture.index('class="box gone"') :]
+    assert "total 0 (0.0%)" in gone
+    assert "before 30 (-100.0%)" in gone
+    assert picture.count('id="gone"') == 1
+    assert "Total: 10, before 40." in picture
+    assert 'id="gone"' not in flame_picture(document_of(chart_of("a")))
+
+
 def test_what_is_not_drawn_is_said() -> None:
     chart = chart_of("a", "b", "c", most=3)
     assert omitted_text(chart) == "Not drawn: 2 narrower boxes."
