@@ -483,7 +483,8 @@ def test_the_page_of_the_json_document_has_keys_of_a_check(
 
 def test_the_page_of_the_json_document_has_keys_of_a_diff(samples: Path, run_tfperf: Callable[..., Result]) -> None:
     runs = (samples / "input_fixed", samples / "input_bound")
-    found = kinds_of([{"summary": json.loads(run_tfperf("diff", *runs, "--format", "json").stdout)["summary"]}])
+    document = json.loads(run_tfperf("diff", *runs, "--format", "json").stdout)
+    found = kinds_of([{key: document[key] for key in ("summary", "comparison")}])
     documented = documented_keys("diff")
     assert documented.keys() == found.keys()
     assert [key for key, kinds in found.items() if not kinds <= documented[key]] == []

@@ -201,7 +201,7 @@ def _change(comparison: RunComparison) -> Section:
         runs=tuple(runs),
         parts=parts if any(abs(part.change) >= comparison.notable_ms for part in parts) else (),
         remark=_other_changes(comparison),
-        is_fair=not any(each.unfair for each in comparison.differences[-1]),
+        is_fair=not any(each.unfair for several in comparison.differences for each in several),
     )
     return Section(
         "change",
@@ -228,18 +228,24 @@ def factor_text(ratio: Ratio) -> str:
 
 
 def _other_changes(comparison: RunComparison) -> str:
-    """Return the other differences between the first and the last run in one line, unfair ones first."""
-    unlike = comparison.differences[-1]
-    texts = [f"{each.what.lower()} {each.before or '-'} -> {each.after or '-'}" for each in unlike]
+    """Return the other differences from the first run in one line, unfair ones first."""
+    pairs = zip(comparison.runs[1:], comparison.differences, strict=True)
+    unlike = [(run.label, each) for run, several in pairs for each in several]
+    unlike.sort(key=lambda pair: not pair[1].unfair)
+    of = [f" of {without_middle(label, _LONGEST_LABEL)}" * (len(comparison.runs) > 2) for label, _ in unlike]
+    whats = [f"{each.what.lower()}{of_run}" for (_, each), of_run in zip(unlike, of, strict=True)]
+    texts = [
+        f"{what} {each.before or '-'} -> {each.after or '-'}" for what, (_, each) in zip(whats, unlike, strict=True)
+    ]
     texts += ["wall time per step" for finding in _wall(comparison) if finding.severity == "hint"]
     if not texts:
         return "No other differences between the runs were found (-s environment)."
-    start = "NOT COMPARABLE: " if any(each.unfair for each in unlike) else "Also different: "
+    start = "NOT COMPARABLE: " if any(each.unfair for _, each in unlike) else "Also different: "
     kept = texts
     while len(kept) > 1 and len(_listed_changes(start, kept, texts)) > _LONGEST_NOTE:
         kept = kept[:-1]
     if len(_listed_changes(start, kept, texts)) > _LONGEST_NOTE:
-        kept = [each.what.lower() for each in unlike[:1]]
+        kept = [unlike[0][1].what.lower()] if unlike else kept
     return _listed_changes(start, kept, texts)
 
 
@@ -267,7 +273,11 @@ def _document(comparison: RunComparison, lead: Section) -> dict[str, Any]:
     return {
         "headline": chart.headline,
         "direction": chart.direction,
-        "speedup": None if ratio is None else {"value": 1 / ratio.value, "low": 1 / ratio.high, "high": 1 / ratio.low},
+        "speedup": {
+            "value": ratio and 1 / ratio.value,
+            "low": ratio and 1 / ratio.high,
+            "high": ratio and 1 / ratio.low,
+        },
         "other_changes": chart.remark,
         "causes": [
             {"role": part.role, "title": part.title, "before_ms": part.before, "after_ms": part.after}
