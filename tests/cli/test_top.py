@@ -50,6 +50,19 @@ def test_a_dumb_terminal_gets_no_screen(tmp_path: Path) -> None:
     assert child.exitstatus == 2
 
 
+def test_without_textual_there_is_no_live_view_and_the_message_says_how_to_install_it(
+    run_tfperf: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tfperf.cli.top.can_be_redrawn", lambda: True)
+    monkeypatch.setattr("tfperf.cli.top.find_spec", lambda name: None)
+    done = run_tfperf("top", "--port", "1")
+    assert done.exit_code == 2
+    assert "pip install 'tfperf[top]'" in done.stderr.replace("\n", " ")
+    done = run_tfperf("top", "--port", "1", "--once")
+    assert done.exit_code == 1
+    assert "Textual" not in done.stderr
+
+
 def test_help_imports_neither_grpc_nor_what_draws() -> None:
     code = (
         "import sys\nfrom tfperf.cli import main\nmain(['top', '--help'], standalone_mode=False)\n"
@@ -58,4 +71,4 @@ def test_help_imports_neither_grpc_nor_what_draws() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     modules = set(done.stderr.split())
     assert "tfperf.cli.top" in modules, "or this test looks at the wrong process"
-    assert not {"numpy", "grpc", "google.protobuf", "rich", "tfperf.live.top", "http.server"} & modules
+    assert not {"numpy", "grpc", "google.protobuf", "rich", "textual", "tfperf.live.top", "http.server"} & modules

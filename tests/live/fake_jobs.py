@@ -15,7 +15,6 @@ from capture.double import response, serving
 
 from tfperf.capture.address import Address
 from tfperf.live.board import TopRequest
-from tfperf.live.sample import Measured, measure
 from tfperf.live.watcher import Analyst
 
 Give = Callable[[int], bytes]
@@ -93,8 +92,8 @@ def fake_job(give: Give, port: int = 0) -> Iterator[FakeJob]:
 class AnalystHere(Analyst):
     """Analyzes samples in this process: a process of its own takes a second to start."""
 
-    def _measure(self, trace: bytes) -> Measured:
-        return measure(trace)
+    def _call(self, function: Callable[..., Any], *arguments: object) -> Any:
+        return function(*arguments)
 
 
 def request_to(*jobs: FakeJob | Address, **options: Any) -> TopRequest:

@@ -125,11 +125,10 @@ def test_input_that_becomes_slow_is_on_the_screen_within_two_samples(tmp_path: P
         terminal.wait_for(": 2 samples")
         slow.touch()
         terminal.wait_for(": 4 samples")
-        frame = terminal.wait_for("q quit")
-        (row,) = [line for line in frame.split("\n") if line.startswith(f"> localhost:{job.port}")]
-        assert float(row.split()[2]) >= 90.0
-        assert row.rstrip().endswith("Waiting for input")
-        assert "!! Waiting for input takes" in frame
+        terminal.child.expect(r"step ([\d.]+) ms over")
+        assert float(terminal.child.match[1]) >= 90.0
+        terminal.wait_for("!! Waiting for input takes")
+        assert ": 5 samples" not in terminal.child.before
         terminal.quit()
         assert job.process.poll() is None, "the job goes on"
     finally:

@@ -41,6 +41,9 @@ def test_a_job_that_waits_for_input(samples: Path) -> None:
     assert measured.device_busy_percent is None, "there is no device, which is not the same as an idle one"
     assert sum(each.percent or 0.0 for each in measured.categories) == pytest.approx(100.0)
     assert {each.key: each.percent for each in measured.categories}["device_compute"] is None
+    bar = known(measured.bar)
+    assert (bar.total, len(bar.values)) == (measured.step_ms, 19)
+    assert {each.role: each.share for each in bar.segments}["input"] == "64.4%"
     assert measured.ranked_are == "host ops"
     assert [each.percent for each in measured.ranked] == sorted(
         (each.percent for each in measured.ranked), reverse=True
@@ -117,6 +120,7 @@ def test_a_sample() -> None:
         "step_time_median_ms": 19.0,
         "step_time_max_ms": 31.0,
         "steps": 24,
+        "kind": "train",
         "steps_per_second": 50.0,
         "examples_per_second": 1600.0,
         "batch_size": 32,

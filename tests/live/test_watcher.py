@@ -61,7 +61,7 @@ def test_samples_come_again_and_again(empty: Path, own_process: None) -> None:
         wait_until(lambda: only(watch).samples >= 3)
         view = only(watch)
     assert known(known(view.shown).measured).step_ms == pytest.approx(2.0)
-    assert [step_ms for _, step_ms in view.history][:3] == pytest.approx([2.0] * 3)
+    assert [point.step_ms for point in view.history][:3] == pytest.approx([2.0] * 3)
     assert job.most_at_once == 1
     assert set(job.durations_ms) == {10}
     assert known(view.shown).slowdown_percent is None, "nothing tells it"
@@ -144,7 +144,7 @@ def test_a_job_without_steps_is_sampled_for_longer_and_its_step_time_stays_unkno
     with fake_job(gives(trace)) as job, Watch(request_to(job)) as watch:
         wait_until(lambda: only(watch).samples >= 3)
         assert (last(watch).is_known, only(watch).known) == (False, None)
-        assert {step_ms for _, step_ms in only(watch).history} == {None}
+        assert {point.step_ms for point in only(watch).history} == {None}
     assert job.durations_ms[:3] == [10, 20, 40]
 
 
@@ -211,6 +211,21 @@ def test_else_the_next_one_is_recorded(tmp_path: Path) -> None:
         asked = job.asked
         wait_until(lambda: job.asked > asked + 2)
     assert len(list((tmp_path / "logs").rglob("*.xplane.pb"))) == 1
+
+
+def test_the_page_of_the_latest_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSH_CONNECTION", "1 2 3 4")
+    with fake_job(gives(steps_trace())) as job, Watch(request_to(job, logdir=tmp_path / "logs")) as watch:
+        watch.open_page(job.address)
+        assert watch.board.note.endswith("press o after the next one")
+        watch.choose(job.address)
+        wait_until(lambda: only(watch).is_kept)
+        watch.pause(True)
+        watch.open_page(job.address)
+        wait_until(lambda: watch.board.note.endswith("no browser can open on this machine"))
+    (page,) = (tmp_path / "logs").rglob("*.html")
+    assert "</html>" in page.read_text(encoding="utf-8")
+    assert len(list(page.parent.glob("*.xplane.pb"))) == 1
 
 
 def test_a_sample_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -9,14 +9,30 @@ from typing import Any
 from places import ROOT
 
 from tfperf.capture.address import Address
-from tfperf.live.board import TopRequest, WorkerView
+from tfperf.live.board import Point, TopRequest, WorkerView
 from tfperf.live.sample import CategoryShare, FirstCause, Measured, MemoryUse, RankedTime, Sample
 from tfperf.live.screen import Frame
+from tfperf.live.verdict import judged
+from tfperf.report.model import Segment, SegmentBar
 
 NOW_S = 1_800_000_000.0
 EVIL = "</script>\x1b]0;title\x07\x1b[31m\x9b2J\r\u202e\u2028\x00##[command]\n::error::\udc80 ok"
 """What a terminal, a browser or a CI runner would act on."""
 WIDTHS = (60, 80, 100, 120, 160, 200)
+
+
+BAR = SegmentBar(
+    title="",
+    short_title="step",
+    unit="ms",
+    total=20.0,
+    segments=(
+        Segment(role="compute", title="Computing", value=6.8, share="34.0%"),
+        Segment(role="input", title="Waiting for input", value=13.2, share="66.0%", saved=12.0, code="input_wait"),
+    ),
+    spread=(18.0, 19.0, 30.0),
+    values=(19.0, 18.0, 31.0),
+)
 
 
 def measured(**fields: Any) -> Measured:
@@ -34,6 +50,7 @@ def measured(**fields: Any) -> Measured:
         "categories": tuple(
             CategoryShare(key, key.replace("_", " ").capitalize(), share) for key, share in shares.items()
         ),
+        "bar": BAR,
         "input_percent": 66.0,
         "input_cost_percent": (66.0, 78.4),
         "device_busy_percent": 12.5,
@@ -68,10 +85,13 @@ def sample(of: Measured | None, **fields: Any) -> Sample:
 
 
 def worker(port: int = 6009, last: Sample | None = None, **fields: Any) -> WorkerView:
+    kept = (last,) if last is not None and last.is_known else ()
     usual = {
         "address": Address("w0", port),
         "known": last if last is not None and last.is_known else None,
-        "history": ((NOW_S - 60, 10.0), (NOW_S - 30, None), (NOW_S - 2, 20.0)),
+        "history": (Point(NOW_S - 60, 10.0, "train"), Point(NOW_S - 30), Point(NOW_S - 2, 20.0, "train")),
+        "kept": kept,
+        "verdict": judged(None, kept) if kept else None,
         "samples": 3,
     }
     return WorkerView(last=last, **{**usual, **fields})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,12 +48,13 @@ if TYPE_CHECKING:
 @click.option("--record", is_flag=True, help="Record every sample to the logdir.")
 @options.TLS_CA
 def command(once: bool, format_name: str, metrics_port: int | None, **values: Any) -> None:
-    """Watch running jobs in a live view. TensorFlow is not required.
+    """Watch running jobs in a live view. TensorFlow is not required; the view requires Textual: pip install
+    'tfperf[top]'.
 
     Each job needs a profiler server: `tfperf.serve()` in its code, or `tf.profiler.experimental.server.start(6009)`.
     Every --interval, all workers are profiled for --duration at the same time. tfperf does not sample a worker that is
     still sending a reply, and retries a worker that is gone. It samples less often if it measures that samples slow a
-    job down. No file is written unless you record a sample. Press ? for a list of keys, q to quit.
+    job down. No file is written unless you record a sample or write its page. Press ? for a list of keys, q to quit.
 
     \b
     Example:
@@ -70,6 +72,10 @@ def command(once: bool, format_name: str, metrics_port: int | None, **values: An
         raise click.UsageError(
             "the live view requires a terminal; use --once for one screen as text, or --format jsonl"
         )
+    if format_name == "screen" and not once and find_spec("textual") is None:
+        raise click.UsageError(
+            "the live view requires Textual: pip install 'tfperf[top]'; --once and --format jsonl do not"
+        )
     request = _request(**values)
     from tfperf.live.top import show_live, show_once, write_lines
 
@@ -85,11 +91,15 @@ def command(once: bool, format_name: str, metrics_port: int | None, **values: An
 
 
 def can_be_redrawn() -> bool:
-    """Return whether stdout is a terminal with cursor control."""
+    """Return whether stdin and stdout are a terminal with cursor control."""
     import os
     import sys
 
-    return sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+    streams = (sys.stdin, sys.stdout)
+    return all(each is not None and each.isatty() for each in streams) and os.environ.get("TERM", "") not in (
+        "",
+        "dumb",
+    )
 
 
 def _request(

@@ -10,9 +10,12 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from tfperf.base.units import counted
 from tfperf.capture.address import Address
 from tfperf.capture.outcomes import TracerOptions
 from tfperf.live.sample import Sample
+from tfperf.live.verdict import Mark, Verdict, judged, pooled_ms
+from tfperf.report.palette import Role
 
 
 class TopRequest(Struct, frozen=True, kw_only=True):
@@ -32,6 +35,18 @@ class TopRequest(Struct, frozen=True, kw_only=True):
 HISTORY_S = 300.0
 _MOST_POINTS = 600
 _SLOW_S = 5.0
+_KEPT = 12
+"""Number of samples that stay in memory with all their figures."""
+
+
+class Point(Struct, frozen=True):
+    """A sample in the history: its time, mean step time in milliseconds (None: unknown), kind of step and causes."""
+
+    time_s: float
+    step_ms: float | None = None
+    kind: str = ""
+    roles: tuple[tuple[Role, float], ...] = ()
+    """Percent of the step by role, in the order of the palette."""
 
 
 class WorkerView(Struct, frozen=True, kw_only=True):
@@ -40,8 +55,13 @@ class WorkerView(Struct, frozen=True, kw_only=True):
     address: Address
     last: Sample | None = None
     known: Sample | None = None
-    history: tuple[tuple[float, float | None], ...] = ()
-    """Time and step time in milliseconds of samples in the last minutes; None: unknown step time."""
+    history: tuple[Point, ...] = ()
+    """The samples in the last minutes."""
+    kept: tuple[Sample, ...] = ()
+    """The last samples with a step time, oldest first."""
+    verdict: Verdict | None = None
+    """Diagnosis over the last samples with the kind of step of `known`."""
+    mark: Mark | None = None
     asked_s: float | None = None
     """Duration of the current request; None without one."""
     samples: int = 0
@@ -70,12 +90,21 @@ class WorkerView(Struct, frozen=True, kw_only=True):
         """Return the latest sample if it has figures, else None."""
         return self.last if self.last is not None and self.last.measured is not None else None
 
+    @property
+    def since_mark_ms(self) -> float | None:
+        """Return the median step time of the last samples since the mark; None: unknown."""
+        return None if self.mark is None else pooled_ms(self.kept, self.mark.kind, self.mark.time_s)
+
 
 class _Row(Struct):
     address: Address
     last: Sample | None = None
     known: Sample | None = None
-    history: deque[tuple[float, float | None]] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
+    history: deque[Point] = field(default_factory=lambda: deque(maxlen=_MOST_POINTS))
+    kept: deque[Sample] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    """By kind of step."""
+    mark: Mark | None = None
     asked_since_s: float | None = None
     samples: int = 0
     failures: int = 0
@@ -107,7 +136,10 @@ class Board:
                     address=row.address,
                     last=row.last,
                     known=row.known,
-                    history=tuple(point for point in row.history if point[0] >= earliest_s),
+                    history=tuple(point for point in row.history if point.time_s >= earliest_s),
+                    kept=tuple(row.kept),
+                    verdict=row.verdicts.get(row.kept[-1].step_kind) if row.kept else None,
+                    mark=row.mark,
                     asked_s=None if row.asked_since_s is None else now_s - row.asked_since_s,
                     samples=row.samples,
                     failures=row.failures,
@@ -131,13 +163,38 @@ class Board:
             row.failures += sample.measured is None and sample.reason != "idle"
             if sample.is_known:
                 row.known = sample
-            step_ms = sample.measured.step_ms if sample.measured else None
-            row.history.append((sample.time_s, step_ms))
+                row.kept.append(sample)
+                kind = sample.step_kind
+                of_kind = [each for each in row.kept if each.step_kind == kind]
+                row.verdicts[kind] = judged(row.verdicts.get(kind), of_kind)
+            row.history.append(_point(sample))
             self.version += 1
         if self._on_sample is not None:
             self._on_sample(address, sample)
+
+    def mark(self) -> None:
+        """Make the step times of the last samples the baseline of each worker, and tell how many have one."""
+        now_s, count = time.time(), 0
+        with self._lock:
+            for row in self._rows:
+                kind = row.kept[-1].step_kind if row.kept else ""
+                step_ms = pooled_ms(row.kept, kind)
+                row.mark = None if step_ms is None else Mark(now_s, kind, step_ms)
+                count += step_ms is not None
+        clock = time.strftime("%H:%M:%S", time.localtime(now_s))
+        self.tell(f"marked {counted(count, 'worker')} at {clock}" if count else "no step time to mark yet")
 
     def tell(self, note: str) -> None:
         """Record an event for the line at the bottom."""
         with self._lock:
             self.note, self.version = note, self.version + 1
+
+
+def _point(sample: Sample) -> Point:
+    measured = sample.measured
+    if measured is None or measured.step_ms is None:
+        return Point(sample.time_s)
+    shares: dict[Role, float] = {}
+    for each in measured.bar.segments if measured.bar is not None else ():
+        shares[each.role] = shares.get(each.role, 0.0) + 100.0 * each.value / measured.step_ms
+    return Point(sample.time_s, measured.step_ms, measured.step_kind, tuple(shares.items()))

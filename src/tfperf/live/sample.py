@@ -20,6 +20,7 @@ from tfperf.base.errors import CaptureError, Reason, TfperfError, TraceFormatErr
 from tfperf.base.units import without_middle
 from tfperf.capture.address import Address
 from tfperf.formats.wire.trace_file import SUFFIX
+from tfperf.report.model import SegmentBar
 
 if TYPE_CHECKING:
     from tfperf.analysis.load import Analysis
@@ -59,6 +60,11 @@ class Sample(Struct, frozen=True, kw_only=True):
         """Return whether the step time is known."""
         return self.measured is not None and self.measured.step_ms is not None
 
+    @property
+    def step_kind(self) -> str:
+        """Return the kind of its steps, such as `train`; empty without steps."""
+        return self.measured.step_kind if self.measured is not None else ""
+
 
 _WHAT_TO_DO = {
     "bad_reply": "retrying",
@@ -84,7 +90,7 @@ def described(error: TfperfError | None, address: Address) -> tuple[Reason | Lit
 
 _RANKED_TABLES = (("kernels_by_name", "kernel", "percent"), ("device_op_patterns", "op_name", "self_percent"))
 _HOST_TABLES = (("host_op_patterns", "op_name", "self_percent"), ("host_ops", "op_name", "self_percent"))
-_MOST_RANKED = 40
+_MOST_RANKED, _MOST_VALUES = 40, 200
 _LONGEST_TEXT = 2000
 _NS_PER_PS = 1e-3
 _PRIORITY = 10
@@ -154,6 +160,8 @@ class Measured(Struct, frozen=True, kw_only=True):
     batch_size: int | None = None
     categories: tuple[CategoryShare, ...] = ()
     """They add up to the step; empty without steps."""
+    bar: SegmentBar | None = None
+    """The step by cause; None if it is unknown."""
     input_percent: float | None = None
     input_cost_percent: tuple[float, float] | None = None
     device_busy_percent: float | None = None
@@ -179,6 +187,14 @@ def measure(trace: bytes) -> Measured:
         except TfperfError as error:  # Omit the path, because the file is temporary.
             raise TraceFormatError(str(error).replace(str(path), "its trace")) from error
     return replace(measured, cpu_s=time.process_time() - begin_s)
+
+
+def write_page(trace: Path, page: Path) -> None:
+    """Write the HTML report of a recorded sample, in place of an earlier one; raises TfperfError."""
+    from tfperf.analysis.load import load
+    from tfperf.report.render import render, write
+
+    write(render(load(trace).report(), "html"), page, force=True)
 
 
 @contextlib.contextmanager
@@ -270,6 +286,7 @@ def _of_devices(whole: Analysis) -> dict[str, Any]:
 
 def _of_diagnosis(whole: Analysis) -> dict[str, Any]:
     from tfperf.sections.diagnosis.diagnose import sentence_of
+    from tfperf.sections.diagnosis.section import segment_bars
 
     diagnosis = whole["diagnosis"]
     causes = [
@@ -282,7 +299,11 @@ def _of_diagnosis(whole: Analysis) -> dict[str, Any]:
         )
         for cause in diagnosis.causes
     ]
-    return {"headline": diagnosis.headline[:_LONGEST_TEXT], "causes": tuple(causes[:5])}
+    bar = next(iter(segment_bars(whole)), None)
+    if bar is not None:
+        segments = tuple(replace(each, title=each.title[:_LONGEST_TEXT]) for each in bar.segments)
+        bar = replace(bar, title="", segments=segments, values=bar.values[:_MOST_VALUES])
+    return {"headline": diagnosis.headline[:_LONGEST_TEXT], "causes": tuple(causes[:5]), "bar": bar}
 
 
 def _numbered(breakdown: Breakdown) -> NumberedSteps | None:

@@ -1,89 +1,96 @@
-"""The screen as lines: the request, the table of workers, the chosen worker, and the keys."""
+"""The view as lines: the request, the table of workers, and the details of one; the live view and `--once` use them."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from msgspec import Struct
 
 from tfperf.base.units import counted, format_bytes, format_ms, format_number, format_percent
-from tfperf.live.board import HISTORY_S, TopRequest, WorkerView
-from tfperf.live.look import HELP, Look, ordered
+from tfperf.live.board import TopRequest, WorkerView
+from tfperf.live.graphs import by_cell, cause_graph, step_graph
 from tfperf.live.sample import Measured, RankedTime, Sample
-from tfperf.report.render.charts import SPARK_ASCII, SPARK_BLOCKS, category_letters, legend_lines, share_bar
-from tfperf.report.render.text_table import PLAIN_ELLIPSIS, Line, Part, begin_of, cells, line_of, shorten, wrap
+from tfperf.live.verdict import PROBLEM
+from tfperf.report.palette import ROLES
+from tfperf.report.render.charts import SPARK_ASCII, SPARK_BLOCKS, apportion, segment_bar_lines
+from tfperf.report.render.text_table import (
+    PLAIN_ELLIPSIS,
+    Line,
+    Part,
+    begin_of,
+    cells,
+    line_of,
+    shorten,
+    width_of,
+    wrap,
+)
 from tfperf.report.render.values import ELLIPSIS, for_people, safe
 
-_LEAST_DETAILS = 9
-"""Minimum number of lines for the chosen worker, if the window is large enough."""
-_KEYS = "q quit  ? help  Enter details  s sort  p pause  r record"
+Order = Literal["worst", "name", "step", "input"]
+ORDERS: tuple[Order, ...] = ("worst", "name", "step", "input")
 
 
-class Seen(Struct, frozen=True):
-    """Data to draw: the current workers, the request, and the last note."""
-
-    workers: Sequence[WorkerView]
-    request: TopRequest
-    note: str = ""
+def ordered(workers: Sequence[WorkerView], order: Order) -> list[WorkerView]:
+    """Return the sorted workers: unknown values come last, and failing workers count as the worst."""
+    return sorted(workers, key=_KEYS[order])
 
 
-def chosen_of(seen: Seen, look: Look) -> WorkerView | None:
-    """Return the worker with details: the chosen one, else the first with a sample."""
-    shown = ordered(seen.workers, look.order)
-    first = next((worker for worker in shown if worker.shown is not None), next(iter(shown), None))
-    return next((worker for worker in shown if worker.address == look.chosen), first)
+def _by_name(worker: WorkerView) -> tuple[object, ...]:
+    return (worker.name, worker.address.port)
 
 
-def screen_lines(seen: Seen, look: Look, frame: Frame, height: int) -> list[Line]:
-    """Return at most `height` lines for a terminal, each at most as wide as the frame."""
-    if look.shows_help:
-        return _help_lines(frame)[:height]
-    chosen = chosen_of(seen, look)
-    head = _head_lines(seen, look, chosen, frame)
-    foot = [line_of(frame.begin(seen.note or f"{_KEYS}  sorted: {look.order}", frame.width), "reverse")]
-    room = max(height - len(head) - len(foot), 1)
-    if chosen is None:
-        body: list[Line] = []
-    elif look.shows_details:
-        body = detail_lines(chosen, frame, room, is_whole=True)
-    else:
-        body = _both(ordered(seen.workers, look.order), chosen, frame, room)
-    body = body[:room]
-    return [*head, *body, *([line_of("")] * (room - len(body))), *foot][:height]
+def _step_ms(worker: WorkerView) -> float | None:
+    return worker.shown.measured.step_ms if worker.shown is not None and worker.shown.measured is not None else None
 
 
-def text_lines(seen: Seen, frame: Frame) -> list[Line]:
+def _input_percent(worker: WorkerView) -> float:
+    measured = worker.shown.measured if worker.shown is not None else None
+    return -1.0 if measured is None or measured.input_percent is None else measured.input_percent
+
+
+def _by_trouble(worker: WorkerView) -> tuple[object, ...]:
+    """Return a sort key: no answer, long steps, input share. Steps within 10% are equal, so the order is stable."""
+    step_ms = _step_ms(worker)
+    has_problem = worker.last is not None and worker.last.measured is None and worker.last.reason != "idle"
+    size = -round(7 * math.log2(step_ms)) if step_ms else 0
+    share = round(_input_percent(worker) / 10)
+    return (not has_problem, not worker.is_gone, step_ms is None, size, -share, *_by_name(worker))
+
+
+_KEYS: Mapping[Order, Callable[[WorkerView], tuple[object, ...]]] = {
+    "worst": _by_trouble,
+    "name": _by_name,
+    "step": lambda worker: (_step_ms(worker) is None, -(_step_ms(worker) or 0.0), *_by_name(worker)),
+    "input": lambda worker: (-_input_percent(worker), *_by_name(worker)),
+}
+
+
+def worst_of(workers: Sequence[WorkerView]) -> WorkerView | None:
+    """Return the first of the sorted workers with a sample, else the first one; None without workers."""
+    return next((worker for worker in workers if worker.shown is not None), next(iter(workers), None))
+
+
+def text_lines(workers: Sequence[WorkerView], request: TopRequest, frame: Frame) -> list[Line]:
     """Return all workers, and the details of the worst one, as text of any length."""
-    look = Look()
-    shown, chosen = ordered(seen.workers, look.order), chosen_of(seen, look)
-    lines = [*_head_lines(seen, look, chosen, frame), *table_lines(shown, None, frame)]
+    shown = ordered(workers, "worst")
+    chosen = worst_of(shown)
+    lines = [*head_lines(workers, request, chosen, frame), *table_lines(shown, None, frame)]
     return lines if chosen is None else [*lines, line_of(""), *detail_lines(chosen, frame, 30)]
 
 
-def _both(shown: Sequence[WorkerView], chosen: WorkerView, frame: Frame, room: int) -> list[Line]:
-    """Return the table, cut around the chosen worker if it is long, and the details below it."""
-    # A heading, a blank line and, if some workers are hidden, a line with their number.
-    rows = min(len(shown), max(room - _LEAST_DETAILS - 3, 1))
-    first = min(max(shown.index(chosen) - rows // 2, 0), len(shown) - rows)
-    lines = table_lines(shown[first : first + rows], chosen, frame)
-    above, below = first, len(shown) - first - rows
-    if above or below:
-        places = ((above, "above"), (below, "below"))
-        hidden = ", ".join(f"{counted(count, 'worker')} {place}" for count, place in places if count)
-        lines.append(line_of(frame.cut(f"  {hidden}", frame.width), "dim"))
-    details = detail_lines(chosen, frame, max(room - len(lines) - 1, 0))
-    return [*lines, line_of(""), *details] if details else lines
-
-
-def _head_lines(seen: Seen, look: Look, chosen: WorkerView | None, frame: Frame) -> list[Line]:
-    gone = sum(worker.is_gone for worker in seen.workers)
-    state = f"tfperf top: {counted(len(seen.workers), 'worker')}" + (f", {gone} gone" if gone else "")
-    state += ", PAUSED" if look.is_paused else ""
+def head_lines(
+    workers: Sequence[WorkerView], request: TopRequest, chosen: WorkerView | None, frame: Frame, state: str = ""
+) -> list[Line]:
+    """Return the line with the number of workers, the state and the time, and how much the chosen one is profiled."""
+    gone = sum(worker.is_gone for worker in workers)
+    text = f"tfperf top: {counted(len(workers), 'worker')}" + (f", {gone} gone" if gone else "") + state
     clock = time.strftime("%H:%M:%S", time.localtime(frame.now_s))
-    space = " " * max(frame.width - cells(state) - len(clock), 2)
-    head = line_of(frame.cut(f"{state}{space}{clock}", frame.width), "bold")
-    return [head, *(line_of(text, "dim") for text in wrap(_cost_of(seen.request, chosen), frame.width)[:2])]
+    space = " " * max(frame.width - cells(text) - len(clock), 2)
+    head = line_of(frame.cut(f"{text}{space}{clock}", frame.width), "bold")
+    return [head, *(line_of(text, "dim") for text in wrap(_cost_of(request, chosen), frame.width)[:2])]
 
 
 def _cost_of(request: TopRequest, chosen: WorkerView | None) -> str:
@@ -103,24 +110,8 @@ def _seconds(seconds: float) -> str:
     return f"{1000 * seconds:.0f} ms" if seconds < 1 else f"{seconds:g} s"
 
 
-def _help_lines(frame: Frame) -> list[Line]:
-    lines: list[Line] = [line_of("Keys", "bold")]
-    for keys, meaning in HELP:
-        texts = wrap(meaning, max(frame.width - 20, 20))
-        lines += [line_of(f"{'' if number else keys:18}{text}") for number, text in enumerate(texts)]
-    about = (
-        "STEP ms is the mean of the whole steps in the last sample. INPUT is the share of the step spent on waiting "
-        "for input and copying it; COSTS also includes CPU contention with pipeline threads. DEVICE is the share of "
-        "the steps in which devices are busy, MEMORY the peak use of the fullest allocator. A dash means unknown."
-    )
-    return [*lines, line_of(""), *map(line_of, wrap(for_people(about), frame.width))]
-
-
-_LEAST_HISTORY_S = 60.0
 _GAP = "  "
 _LONGEST_NAME, _LEAST_CAUSE, _WHOLE_CAUSE = 24, 12, 19
-_WORTH_FIXING, _PROBLEM = 3.0, 15.0
-"""Minimum gain of the first cause, in percent of the step, for yellow and for red, as in the diagnosis."""
 _ENOUGH = 28
 """Maximum useful width of a step time history, a category bar or a cause."""
 
@@ -135,11 +126,6 @@ class Frame(Struct, frozen=True):
     def cut(self, text: str, width: int) -> str:
         """Return text cut to a number of cells, safe to print."""
         return shorten(safe(text), width, mark=ELLIPSIS if self.interactive else PLAIN_ELLIPSIS)
-
-    def earliest_s(self, worker: WorkerView) -> float:
-        """Return the start of the step time history: the first sample, but at least a minute ago."""
-        first_s = worker.history[0][0] if worker.history else self.now_s
-        return max(min(first_s, self.now_s - _LEAST_HISTORY_S), self.now_s - HISTORY_S)
 
     def begin(self, text: str, width: int) -> str:
         """Return the first cells of a text: the most informative part of sentences, unlike names."""
@@ -161,7 +147,11 @@ class _Column(Struct, frozen=True):
 
 def table_lines(workers: Sequence[WorkerView], chosen: WorkerView | None, frame: Frame) -> list[Line]:
     """Return the heading and a line per worker, each at most as wide as the frame."""
-    columns = _columns_that_fit(max((cells(safe(worker.name)) for worker in workers), default=6), frame.width - 2)
+    columns = _columns_that_fit(
+        max((cells(safe(worker.name)) for worker in workers), default=6),
+        frame.width - 2,
+        _BY_USE if all(worker.mark is None for worker in workers) else (_CHANGE, *_BY_USE),
+    )
     heading = _GAP.join(f"{each.title:{'>' if each.is_number else '<'}{each.width}}" for each in columns)
     lines: list[Line] = [(Part(f"  {heading}"[: frame.width].rstrip(), "dim"),)]
     for worker in workers:
@@ -174,7 +164,7 @@ def table_lines(workers: Sequence[WorkerView], chosen: WorkerView | None, frame:
     return lines
 
 
-def _columns_that_fit(name_width: int, width: int) -> list[_Column]:
+def _columns_that_fit(name_width: int, width: int, by_use: Sequence[_Column]) -> list[_Column]:
     """Return the columns for a width, by priority; the remaining cells go to flexible columns."""
     name = _Column(
         "WORKER",
@@ -184,7 +174,7 @@ def _columns_that_fit(name_width: int, width: int) -> list[_Column]:
     )
     widths = {column.title: column.width for column in (name, _STEP, _CAUSE)}
     used = sum(widths.values()) + 2 * len(_GAP)
-    for column in _BY_USE:
+    for column in by_use:
         more = _WHOLE_CAUSE - _LEAST_CAUSE if column is _CAUSE else column.width + len(_GAP)
         if used + more <= width:
             widths[column.title] = _WHOLE_CAUSE if column is _CAUSE else column.width
@@ -220,25 +210,21 @@ def history_text(worker: WorkerView, frame: Frame, width: int) -> str:
 
     A cell shows the longest step time of its interval, or else the previous one, or a blank for a sample without one.
     """
-    earliest_s = frame.earliest_s(worker)
-    longest: list[float | None] = [None] * width
-    held, last = None, 0
-    for time_s, value in worker.history:
-        place = int(width * (time_s - earliest_s) / max(frame.now_s - earliest_s, 1e-9))
-        cell = min(max(place, last), width - 1)
-        longest[last + 1 : cell] = [held] * max(cell - last - 1, 0)
-        if value is not None:
-            longest[cell] = max(longest[cell] or 0.0, value)
-        held, last = value, cell
-    longest[last + 1 :] = [held] * (width - last - 1)
-    marks, highest = (
-        SPARK_BLOCKS if frame.interactive else SPARK_ASCII,
-        max((each or 0.0 for each in longest), default=0.0),
-    )
+    values = [None if point is None else point.step_ms for point in by_cell(worker, frame.now_s, width)]
+    marks = SPARK_BLOCKS if frame.interactive else SPARK_ASCII
+    highest = max((each or 0.0 for each in values), default=0.0)
     if not highest:
         return ""
-    texts = (" " if each is None else marks[min(int(each / highest * len(marks)), len(marks) - 1)] for each in longest)
+    texts = (" " if each is None else marks[min(int(each / highest * len(marks)), len(marks) - 1)] for each in values)
     return "".join(texts).rstrip()
+
+
+def change_text(worker: WorkerView) -> str:
+    """Return the change of the step time since the mark in percent; a dash if it is unknown."""
+    now_ms = worker.since_mark_ms
+    if worker.mark is None or now_ms is None:
+        return "-"
+    return f"{100.0 * (now_ms / worker.mark.step_ms - 1.0):+.0f}%"
 
 
 def state_of(worker: WorkerView) -> tuple[str, str]:
@@ -253,10 +239,10 @@ def state_of(worker: WorkerView) -> tuple[str, str]:
         return (f"gone: {words}" if last.is_gone else words, "dim" if last.reason == "idle" else "red")
     if measured.step_ms is None:
         return "no steps", "yellow"
-    cause = next(iter(measured.causes), None)
-    if cause is None or cause.gain_percent < _WORTH_FIXING:
+    verdict = worker.verdict
+    if verdict is None or verdict.cause is None:
         return "no cause worth fixing", "green"
-    return cause.title, "bold red" if cause.gain_percent >= _PROBLEM else "yellow"
+    return verdict.cause.title, "bold red" if verdict.gain_percent >= PROBLEM else "yellow"
 
 
 def _figure(
@@ -270,8 +256,16 @@ def _figure(
 
 
 def _bar(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
-    categories = measured.categories if (measured := _measured(worker)) else ()
-    return share_bar({each.title: each.percent for each in categories}, width) if categories else (Part(""),)
+    bar = measured.bar if (measured := _measured(worker)) else None
+    if bar is None:
+        return (Part(""),)
+    looks = [ROLES[each.role] for each in bar.segments]
+    counts = apportion([each.value for each in bar.segments], width)
+    return [
+        Part(look.letter * count, f"{look.ink} on {look.colour}")
+        for look, count in zip(looks, counts, strict=True)
+        if count
+    ] or (Part(""),)
 
 
 def _cause(worker: WorkerView, frame: Frame, width: int) -> Sequence[Part]:
@@ -296,43 +290,52 @@ _COST = _figure(
 )
 _BUSY = _figure("DEVICE", 6, lambda measured: percent_text(measured.device_busy_percent))
 _MEMORY = _figure("MEMORY", 6, lambda measured: percent_text(measured.memory.used_percent if measured.memory else None))
-_BAR = _Column("CATEGORIES", 10, _bar, False, True)
+_CHANGE = _Column("MARK", 6, lambda worker, frame, width: (Part(change_text(worker)),))
+_BAR = _Column("BY CAUSE", 10, _bar, False, True)
 _CAUSE = _Column("CAUSE", _LEAST_CAUSE, _cause, False, True)
 _BY_USE = (_INPUT, _HISTORY, _CAUSE, _BAR, _RATE, _EXAMPLES, _BUSY, _COST, _MEMORY)
 """Columns by decreasing priority, in addition to worker, step time and the start of a cause."""
-_IN_ORDER = (_STEP, _HISTORY, _RATE, _EXAMPLES, _INPUT, _COST, _BUSY, _MEMORY, _BAR, _CAUSE)
-_LONGEST_BAR = 60
-_SHOWN_CATEGORY = 0.5
-"""Minimum percent of the step for a category in the legend."""
+_IN_ORDER = (_STEP, _CHANGE, _HISTORY, _RATE, _EXAMPLES, _INPUT, _COST, _BUSY, _MEMORY, _BAR, _CAUSE)
+_LEAST_SHARE = 1.0
+"""Minimum percent of the time for an op in the list."""
 _LONGEST_TEXT = 2
-"""Maximum lines of a sentence above the ops; the details show all lines."""
+"""Maximum lines of a sentence in the details; the screen of a step shows all lines."""
+_GRAPH_LINES = (4, 10)
+"""Minimum and maximum height of a graph."""
+_SIDE_BY_SIDE = 70
+"""Minimum width for two graphs in a row."""
+_MOST_OPS = 5
+"""Number of ops that have priority over higher graphs."""
 
 
-def detail_lines(worker: WorkerView, frame: Frame, height: int, *, is_whole: bool = False) -> list[Line]:
-    """Return the details of a worker in at most `height` lines; `is_whole` adds all causes and the history."""
+def detail_lines(worker: WorkerView, frame: Frame, height: int, *, has_graphs: bool = False) -> list[Line]:
+    """Return the details of a worker in at most `height` lines, optionally with graphs over time.
+
+    Without a current sample, the last good one follows the reason.
+    """
     lines: list[Line] = [_title(worker, frame)]
     sample = worker.shown
-    measured = sample.measured if sample is not None else None
-    if measured is None or sample is None:
-        if worker.last is None:
-            lines.append(_plain("no sample yet", frame))
-        else:
-            style = "" if worker.last.reason == "idle" else "red"
-            texts = wrap(for_people(worker.last.message), frame.width)
-            lines += [line_of(text, style) for text in texts[:_LONGEST_TEXT]]
-        if worker.known is not None and worker.known.measured is not None:
+    if sample is None or not sample.is_known:
+        lines += _why_lines(worker, frame)
+        if worker.known is not None:
             ago_s = max(frame.now_s - worker.known.time_s, 0.0)
-            lines.append(_plain(f"step {format_ms(worker.known.measured.step_ms)} ms, {ago_s:.0f} s ago", frame, "dim"))
+            lines += [line_of(""), _plain(f"the last good sample, {ago_s:.0f} s ago:", frame, "bold")]
+        sample = worker.known or sample
+    if sample is None or sample.measured is None:
         return lines[:height]
-    if is_whole:
-        lines += _history_lines(worker, frame)
-    lines += _step_lines(measured, frame)
-    lines += _cause_lines(measured, frame, is_whole=is_whole)
-    lines += _fact_lines(sample, measured, frame)
+    lines += _step_lines(sample.measured, frame)
+    lines += _verdict_lines(worker, frame)
+    facts = _fact_lines(worker, sample, sample.measured, frame)
+    ops = ranked_lines(sample.measured, frame, height)
+    if has_graphs:
+        rest = height - len(lines) - len(facts) - min(len(ops), _MOST_OPS + 1) - 3
+        if rest < _GRAPH_LINES[0]:
+            rest = height - len(lines) - 3
+        if rest >= _GRAPH_LINES[0]:
+            lines += _graph_lines(worker, frame, min(rest, _GRAPH_LINES[1]))
+    lines += facts
     room = height - len(lines)
-    if measured.ranked and room >= 2:
-        lines += _ranked_lines(measured.ranked_are, measured.ranked, frame, room)
-    return lines[:height]
+    return [*lines, *(ops[:room] if room >= 2 else [])][:height]
 
 
 def _plain(text: str, frame: Frame, style: str = "") -> Line:
@@ -353,38 +356,80 @@ def _title(worker: WorkerView, frame: Frame) -> Line:
     return line_of(text, "bold")
 
 
-def _history_lines(worker: WorkerView, frame: Frame) -> list[Line]:
-    values = [value for _, value in worker.history if value is not None]
-    if not values:
-        return []
-    low, high = format_ms(min(values)), format_ms(max(values))
-    span_s = frame.now_s - frame.earliest_s(worker)
-    text = f"step time (ms), last {span_s / 60:.0f} min, {low} to {high}: "
-    room = max(min(frame.width - len(text), _LONGEST_BAR), 1)
-    return [(Part(text), Part(history_text(worker, frame, room), "cyan"))]
+def _why_lines(worker: WorkerView, frame: Frame) -> list[Line]:
+    """Return why the latest sample has no step time."""
+    last = worker.last
+    if last is None:
+        return [_plain("no sample yet", frame)]
+    if last.measured is not None:
+        text, style = last.measured.why, "yellow"
+    else:
+        text, style = last.message, "" if last.reason == "idle" else "red"
+    return [line_of(each, style) for each in wrap(for_people(text), frame.width)][:_LONGEST_TEXT]
 
 
 def _step_lines(measured: Measured, frame: Frame) -> list[Line]:
+    """Return the step time with the kind of step, and the step by cause."""
     if measured.step_ms is None:
-        return [line_of(text, "yellow") for text in wrap(for_people(measured.why), frame.width)][:_LONGEST_TEXT]
-    kind = f"{measured.step_kind} " if measured.step_kind not in ("step", "train") else ""
+        return []
+    kind = "" if measured.step_kind in ("", "step") else f"{measured.step_kind} "
     steps = f"over {counted(measured.step_count, f'whole {kind}step')}"
     spread = f"median {format_ms(measured.median_step_ms)}, slowest {format_ms(measured.slowest_step_ms)}"
     lines = [_plain(f"step {format_ms(measured.step_ms)} ms {steps}, {spread}", frame)]
-    titles = tuple(each.title for each in measured.categories)
-    present = [
-        (letter, f"{each.title} {format_percent(each.percent)}%")
-        for letter, each in zip(category_letters(titles), measured.categories, strict=True)
-        if (each.percent or 0.0) >= _SHOWN_CATEGORY
+    return lines if measured.bar is None else [*lines, *segment_bar_lines([measured.bar], frame.width)]
+
+
+def _verdict_lines(worker: WorkerView, frame: Frame) -> list[Line]:
+    """Return the first cause over the last samples, on what it rests, and what to change."""
+    verdict, known = worker.verdict, worker.known
+    if verdict is None or known is None or known.measured is None:
+        return []
+    cause, count = verdict.cause, len(verdict.gains)
+    kind = "" if known.step_kind in ("", "step") else f"{known.step_kind} "
+    said = f"over {counted(count, f'{kind}sample')}"
+    if count > 1:
+        said += f", stable for {_ago(known.time_s - verdict.since_s)}"
+    if cause is not None:
+        said += f": a fix saves {cost_text(min(verdict.gains), max(verdict.gains))} of the step"
+    text = known.measured.headline if cause is None else cause.text
+    lines = _hanging("!! " if cause is not None else "   ", "bold red", text, frame)[:_LONGEST_TEXT]
+    lines += _hanging("   ", "dim", said, frame)[:1]
+    # The rest of an action states when it does not help.
+    action = cause.action.partition("; ")[0] if cause is not None else ""
+    return lines + (_hanging("   try: ", "", action, frame)[:_LONGEST_TEXT] if action else [])
+
+
+def _ago(seconds: float) -> str:
+    return f"{max(seconds, 0.0):.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def _graph_lines(worker: WorkerView, frame: Frame, height: int) -> list[Line]:
+    if frame.width < _SIDE_BY_SIDE:
+        return step_graph(worker, frame.now_s, frame.width, height, interactive=frame.interactive)
+    width = (frame.width - len(_GAP)) // 2
+    left = step_graph(worker, frame.now_s, width, height, interactive=frame.interactive)
+    right = cause_graph(worker, frame.now_s, width, height)
+    if not left or not right:
+        return left or right
+    right += [()] * (len(left) - len(right))
+    return [
+        [*one, Part(" " * (width - width_of(one) + len(_GAP))), *other] for one, other in zip(left, right, strict=True)
     ]
-    bar = share_bar({each.title: each.percent for each in measured.categories}, min(frame.width, _LONGEST_BAR))
-    return [*lines, bar, *legend_lines(present, frame.width)]
 
 
-def _fact_lines(sample: Sample, measured: Measured, frame: Frame) -> list[Line]:
+def _fact_lines(worker: WorkerView, sample: Sample, measured: Measured, frame: Frame) -> list[Line]:
+    facts = []
+    if worker.mark is not None:
+        clock = time.strftime("%H:%M:%S", time.localtime(worker.mark.time_s))
+        now_ms = worker.since_mark_ms
+        was = f"since mark {clock}"
+        if now_ms is None:
+            facts.append(f"{was}: no sample yet")
+        else:
+            facts.append(f"{was}: {format_ms(worker.mark.step_ms)} to {format_ms(now_ms)} ms, {change_text(worker)}")
     cost = measured.input_cost_percent
     share = percent_text(measured.input_percent)
-    facts = [f"input {share}" + ("" if cost is None else f", costs {cost_text(*cost)}")]
+    facts.append(f"input {share}" + ("" if cost is None else f", costs {cost_text(*cost)}"))
     if measured.steps_per_second is not None:
         facts.append(f"{format_number(measured.steps_per_second)} steps/s")
     if measured.examples_per_second is not None:
@@ -405,32 +450,58 @@ def _fact_lines(sample: Sample, measured: Measured, frame: Frame) -> list[Line]:
     return [_plain(line, frame) for line in lines]
 
 
-def _cause_lines(measured: Measured, frame: Frame, *, is_whole: bool) -> list[Line]:
-    if measured.step_ms is None:
-        return []
-    causes = [(cause.text, cause.action) for cause in measured.causes]
-    if not causes or measured.headline != causes[0][0]:
-        causes.insert(0, (measured.headline, ""))
-    lines: list[Line] = []
-    for text, action in causes if is_whole else causes[:1]:
-        most = 20 if is_whole else _LONGEST_TEXT
-        # The rest states when the action does not help.
-        action = action if is_whole else action.partition("; ")[0]
-        lines += _hanging("!! ", "bold red", text, frame)[:most]
-        lines += _hanging("   try: ", "", action, frame)[:most] if action else []
-    return lines
-
-
 def _hanging(mark: str, style: str, text: str, frame: Frame) -> list[Line]:
     lines = wrap(for_people(text), max(frame.width - len(mark), 20))
-    return [(Part(" " * len(mark) if number else mark, style), Part(line)) for number, line in enumerate(lines)]
+    look = style if not mark.strip() else ""
+    return [(Part(" " * len(mark) if number else mark, style), Part(line, look)) for number, line in enumerate(lines)]
 
 
-def _ranked_lines(title: str, ranked: Sequence[RankedTime], frame: Frame, room: int) -> list[Line]:
-    lines: list[Line] = [_plain(f" TIME  ms IN SAMPLE  {title.upper()}", frame, "dim")]
+def ranked_lines(measured: Measured, frame: Frame, room: int) -> list[Line]:
+    """Return the ops or kernels with 1% of the time and more in at most `room` lines; empty without any."""
+    ranked: list[RankedTime] = [each for each in measured.ranked if each.percent >= _LEAST_SHARE]
+    if not ranked:
+        return []
+    lines: list[Line] = [_plain(f" TIME  ms IN SAMPLE  {measured.ranked_are.upper()}", frame, "dim")]
     for each in ranked[: room - 1]:
         head = f"{percent_text(each.percent):>6}  {format_ms(each.total_ms):>11}  "
         kind = f"{for_people(each.type)}: " if each.type and each.type not in each.name else ""
         name = frame.cut(f"{kind}{for_people(each.name)}", max(frame.width - len(head), 8))
         lines.append((Part(head), Part(name)))
     return lines
+
+
+def sample_lines(worker: WorkerView, sample: Sample, place: str, frame: Frame) -> list[Line]:
+    """Return one sample with known steps in full: its step by cause in ms, its steps, all causes and its ops."""
+    measured = sample.measured
+    if measured is None:
+        return []
+    clock = time.strftime("%H:%M:%S", time.localtime(sample.time_s))
+    kind = measured.step_kind if measured.step_kind not in ("", "step") else "step"
+    title = f"{worker.name}: sample {sample.number} at {clock}, kind {kind}, {place}"
+    lines = [line_of(frame.begin(title, frame.width), "bold"), *_step_lines(measured, frame), line_of("")]
+    bar = measured.bar
+    if bar is not None:
+        share = max(7, *(cells(each.share) for each in bar.segments))
+        lines.append(_plain(f"     ms  {'OF STEP':>{share}}  BY CAUSE", frame, "dim"))
+        for each in bar.segments:
+            saved = f", a fix saves {format_ms(each.saved)} ms" if each.saved else ""
+            text = f"{for_people(each.title)}{saved}"
+            head = f"{format_ms(each.value):>7}  {each.share:>{share}}  "
+            lines.append(_plain(f"{head}{text}", frame))
+        lines += _steps_of_sample(bar.values, frame)
+    for cause in measured.causes:
+        lines += [line_of(""), *_hanging("!! ", "bold red", cause.text, frame)]
+        lines += _hanging("   try: ", "", cause.action, frame) if cause.action else []
+    ops = ranked_lines(measured, frame, 100)
+    return [*lines, line_of(""), *_fact_lines(worker, sample, measured, frame), *([line_of("")] if ops else []), *ops]
+
+
+def _steps_of_sample(values: Sequence[float], frame: Frame) -> list[Line]:
+    """Return the step times of a sample, one cell for each."""
+    if len(values) < 2:
+        return []
+    marks, highest = SPARK_BLOCKS if frame.interactive else SPARK_ASCII, max(values)
+    text = f"steps, {format_ms(min(values))} to {format_ms(highest)} ms: "
+    shown = values[: max(frame.width - len(text), 1)]
+    cells_of = (marks[min(int(each / highest * len(marks)), len(marks) - 1)] for each in shown)
+    return [line_of(""), (Part(text), Part("".join(cells_of), "cyan"))]

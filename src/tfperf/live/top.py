@@ -18,10 +18,9 @@ from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
 from tfperf.capture.remote import stop_on_signal
 from tfperf.live.board import TopRequest
-from tfperf.live.look import Look, ordered, pressed
 from tfperf.live.openmetrics import metrics_served, metrics_text
 from tfperf.live.sample import Measured, Sample
-from tfperf.live.screen import Frame, Seen, chosen_of, screen_lines, text_lines
+from tfperf.live.screen import Frame, text_lines
 from tfperf.live.watcher import Watch
 from tfperf.report.render import discard
 from tfperf.report.render.text_table import joined
@@ -51,6 +50,7 @@ KEYS: Mapping[str, str] = {
     "step_time_median_ms": "median of whole steps",
     "step_time_max_ms": "longest whole step",
     "steps": "number of whole steps",
+    "kind": "kind of the steps, such as `train` or `eval`",
     "steps_per_second": "1000 / mean step time",
     "examples_per_second": "examples per second",
     "batch_size": "batch size over all replicas of the worker",
@@ -108,6 +108,7 @@ def _of_trace(measured: Measured | None) -> dict[str, Any]:
         "step_time_median_ms": measured.median_step_ms,
         "step_time_max_ms": measured.slowest_step_ms,
         "steps": measured.step_count,
+        "kind": encodable(measured.step_kind) or None,
         "steps_per_second": measured.steps_per_second,
         "examples_per_second": measured.examples_per_second,
         "batch_size": measured.batch_size,
@@ -136,8 +137,7 @@ def _of_trace(measured: Measured | None) -> dict[str, Any]:
 
 
 _LOOK_S = 0.2
-"""Interval between checks for keys, samples and signals."""
-_REDRAW_S = 1.0
+"""Interval between checks for samples and signals."""
 
 
 @contextlib.contextmanager
@@ -153,44 +153,12 @@ def _watching(watch: Watch, metrics_port: int | None) -> Iterator[threading.Even
 
 def show_live(request: TopRequest, screen: Screen, metrics_port: int | None = None) -> None:
     """Show all workers on the terminal until the user quits, or all requested samples are complete."""
-    from tfperf.live.terminal import LiveTerminal
+    from tfperf.live.app import run
 
-    watch, look = Watch(request), Look()
-    # Restore the terminal first, because ending takes a moment.
-    with _watching(watch, metrics_port) as stop, LiveTerminal(colour=screen.colour) as terminal:
-        drawn: tuple[object, ...] = ()
-        with contextlib.suppress(OSError):  # The terminal is closed.
-            while not stop.is_set() and not look.is_ended and not watch.is_done:
-                now = (look, terminal.size, watch.board.version, int(time.monotonic() / _REDRAW_S))
-                if now != drawn:
-                    drawn = now
-                    columns, lines = terminal.size
-                    seen = Seen(watch.board.views(), watch.request, watch.board.note)
-                    chosen = chosen_of(seen, look)
-                    if chosen is not None:
-                        watch.choose(chosen.address)
-                    # The last cell stays free, because writing it makes some terminals scroll.
-                    terminal.draw(
-                        screen_lines(seen, look, Frame(max(columns - 1, 20), time.time(), screen.interactive), lines)
-                    )
-                for key in terminal.keys(_LOOK_S):
-                    look = _after(look, key, watch)
-                _raise_failure(watch)
-
-
-def _after(look: Look, key: str, watch: Watch) -> Look:
-    watch.board.note = ""
-    seen = Seen(watch.board.views(), watch.request)
-    workers, chosen = ordered(seen.workers, look.order), chosen_of(seen, look)
-    # Keys act on the worker with details, even if the user has not chosen it.
-    after = pressed(replace(look, chosen=chosen.address if chosen else None), key, workers)
-    if after.records is not None:
-        watch.record(after.records)
-        after = replace(after, records=None)
-    if after.is_paused != look.is_paused:
-        watch.pause(after.is_paused)
-    has_moved = after.chosen != (chosen.address if chosen else None)
-    return after if has_moved or look.chosen is not None else replace(after, chosen=None)
+    watch = Watch(request)
+    with _watching(watch, metrics_port) as stop:
+        run(watch, stop, screen)
+        _raise_failure(watch)
 
 
 def show_once(request: TopRequest, screen: Screen) -> str:
@@ -199,16 +167,16 @@ def show_once(request: TopRequest, screen: Screen) -> str:
     with _watching(watch, None) as stop:
         while not watch.is_done and not stop.wait(_LOOK_S / 4):
             _raise_failure(watch)
-        seen = Seen(watch.board.views(), watch.request)
+        workers = watch.board.views()
     _raise_failure(watch)
     if stop.is_set():
         raise KeyboardInterrupt
-    failed = [worker.last for worker in seen.workers if worker.last is not None and worker.last.reason]
-    if len(failed) == len(seen.workers):
+    failed = [worker.last for worker in workers if worker.last is not None and worker.last.reason]
+    if len(failed) == len(workers):
         more = f" (and {len(failed) - 1} more workers without traces)" if len(failed) > 1 else ""
         raise CaptureError(failed[0].reason or "bad_reply", failed[0].message + more)
     frame = Frame(screen.width, time.time(), screen.interactive)
-    return joined(text_lines(seen, frame), colour=screen.colour)
+    return joined(text_lines(workers, request, frame), colour=screen.colour)
 
 
 def write_lines(request: TopRequest, metrics_port: int | None = None) -> bool:

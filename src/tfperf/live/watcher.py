@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -35,7 +35,16 @@ from tfperf.capture.client import PendingReply, ProfilerClient, check_greeting, 
 from tfperf.capture.run_folder import RunFolder
 from tfperf.formats.wire.trace_file import SUFFIX
 from tfperf.live.board import Board, TopRequest
-from tfperf.live.sample import GONE, Measured, NumberedSteps, Sample, described, measure, stay_in_the_background
+from tfperf.live.sample import (
+    GONE,
+    Measured,
+    NumberedSteps,
+    Sample,
+    described,
+    measure,
+    stay_in_the_background,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -79,6 +88,10 @@ class Watch:
     def record(self, address: Address) -> None:
         """Write the latest sample of a worker into the logdir, or the next one."""
         self._watchers[address].record()
+
+    def open_page(self, address: Address) -> None:
+        """Write the latest sample of a worker and its HTML report into the logdir, and open the report."""
+        self._watchers[address].open_page()
 
     def end(self) -> None:
         """End all sessions and processes, without waiting for late ones."""
@@ -162,6 +175,30 @@ class Watcher:
         else:
             self._records_next = True
             self._shared.board.tell(f"the next sample of {self.address} will be recorded")
+
+    def open_page(self) -> None:
+        """Write the latest sample and its HTML report into the logdir, and open the report in a browser."""
+        if self._trace:
+            self._shared.board.tell("writing the page")
+            threading.Thread(target=self._write_page, args=(self._trace,), name="tfperf-page", daemon=True).start()
+        else:
+            self._shared.board.tell(f"no sample of {self.address} is in memory yet; press o after the next one")
+
+    def _write_page(self, trace: bytes) -> None:
+        import webbrowser
+
+        from tfperf.export.timeline.viewer_server import has_browser
+
+        path, note = record_trace(self._shared.request.logdir, self.address, trace)
+        if path is not None:
+            page = path.with_name(f"{path.name.removesuffix(SUFFIX)}.html")
+            try:
+                self._shared.analyst.write_page(path, page)
+                is_open = has_browser() and webbrowser.open(page.resolve().as_uri())
+                note = f"opened {page}" if is_open else f"wrote {page}; no browser can open on this machine"
+            except TfperfError as error:
+                note = f"no page: {error}"
+        self._shared.board.tell(note)
 
     def _run(self) -> None:
         try:
@@ -274,7 +311,7 @@ class Watcher:
             self._wait(look_s - time.monotonic())
 
     def _write(self, trace: bytes) -> None:
-        self._shared.board.tell(record_trace(self._shared.request.logdir, self.address, trace))
+        self._shared.board.tell(record_trace(self._shared.request.logdir, self.address, trace)[1])
 
 
 _LONGEST_S = 120.0
@@ -291,11 +328,19 @@ class Analyst:
 
     def measure(self, trace: bytes) -> Measured:
         """Return the figures of a serialized XSpace; raises TfperfError for any failure."""
+        measured: Measured = self._answer(measure, trace)
+        return measured
+
+    def write_page(self, trace: Path, page: Path) -> None:
+        """Write the HTML report of a recorded sample; raises TfperfError for any failure."""
+        self._answer(write_page, trace, page)
+
+    def _answer(self, function: Callable[..., Any], *arguments: object) -> Any:
         with self._lock:
             if self._is_ended:
                 raise CaptureError("interrupted", "the sample was received too late for analysis")
             try:
-                measured = self._measure(trace)
+                return self._call(function, *arguments)
             except (WorkerDiedError, MemoryError) as error:
                 problem = f"the analysis of a sample ran out of memory or took over {_LONGEST_S:g} s"
                 raise CaptureError("bad_reply", f"{problem}; use a shorter --duration") from error
@@ -306,9 +351,8 @@ class Analyst:
                 raise CaptureError(
                     "bad_reply", f"{problem}; press r to record the trace, and report the bug with it"
                 ) from error
-        return measured
 
-    def _measure(self, trace: bytes) -> Measured:
+    def _call(self, function: Callable[..., Any], *arguments: object) -> Any:
         if self._process is not None and not self._process.is_alive:
             self._process.end()
             self._process = None
@@ -319,10 +363,9 @@ class Analyst:
         limit.daemon = True
         limit.start()
         try:
-            measured: Measured = self._process.call(measure, trace)[0]
+            return self._process.call(function, *arguments)[0]
         finally:
             limit.cancel()
-        return measured
 
     def ask_to_end(self) -> None:
         """End the process at any point, without waiting, and start no other."""
@@ -440,8 +483,8 @@ def slowdown_between(before: NumberedSteps | None, now: Measured) -> float | Non
     return max(100.0 * (within_ns / between_ns - 1.0), 0.0) if between_ns > 0 else None
 
 
-def record_trace(logdir: Path, address: Address, trace: bytes) -> str:
-    """Write a trace into its own run folder; return a line with its path, or with the error."""
+def record_trace(logdir: Path, address: Address, trace: bytes) -> tuple[Path | None, str]:
+    """Write a trace into its own run folder; return its path, and a line with it or with the error."""
     try:
         folder = RunFolder(logdir)
         try:
@@ -449,7 +492,7 @@ def record_trace(logdir: Path, address: Address, trace: bytes) -> str:
         finally:
             folder.drop_if_empty()
     except TfperfError as error:
-        return f"not recorded: {error}"
+        return None, f"not recorded: {error}"
     if path is None:
-        return "not recorded: the sample has no events"
-    return f"recorded: {path} (tfperf analyze {path.parent})"
+        return None, "not recorded: the sample has no events"
+    return path, f"recorded: {path} (tfperf analyze {path.parent})"

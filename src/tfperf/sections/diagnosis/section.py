@@ -71,7 +71,7 @@ def build(results: Results) -> Section:
         "Diagnosis",
         findings=_findings(diagnosis),
         facts=_facts(results) if has_steps else (),
-        charts=_bars(results),
+        charts=segment_bars(results),
         tables=present(CAUSES.build(results, level="full"), ACTIONS.build(results, level="full")),
         notes=tuple(notes),
         pointer=_POINTER,
@@ -201,7 +201,7 @@ def _computes(diagnosis: Diagnosis) -> list[Fact]:
     return [Fact("computes", "Top compute", f"{first} {quantities[0]}", note=note, level=level, quantities=quantities)]
 
 
-def _bars(results: Results) -> tuple[SegmentBar, ...]:
+def segment_bars(results: Results) -> tuple[SegmentBar, ...]:
     """Return the step by cause, and the wall time of training by cause if much of it is outside averaged steps."""
     diagnosis = results["diagnosis"]
     time = diagnosis.summary.step_time_ms
@@ -260,7 +260,7 @@ def document(results: Results) -> Mapping[str, Any]:
         "headline": diagnosis.headline,
         "causes": [_cause(cause) for cause in diagnosis.causes],
         "computed": [{"name": each.name, "percent": each.percent} for each in diagnosis.computed],
-        "bars": [_bar(bar) for bar in _bars(results)],
+        "bars": [_bar(bar) for bar in segment_bars(results)],
         "unjudged": [{"code": code, "why": why} for code, why in diagnosis.unjudged.items()],
     }
 
