@@ -143,7 +143,7 @@ def test_all_that_is_known() -> None:
         "20.0 ms " + "C" * 24 + "I" * 4 + "/" * 44,
         "C Computing 34.0%   I Waiting for input 66.0%   / removed by the fix",
         "!! Waiting for input takes 66.0% of the step: the blocking tf.data stage is Map.",
-        "   over 1 train sample: a fix saves 60% of the step",
+        "   over 1 train sample: a fix saves 60% of the time",
         "   try: add .cache() after map()",
         "input 66.0%, costs 66-78%   50 steps/s   1,600 examples/s (batch size 32)",
         "device busy 12.5%   memory 3.00 GB of 4.00 GB (GPU_0_bfc)",
@@ -166,7 +166,7 @@ def test_the_advice_says_on_how_many_samples_it_rests() -> None:
     for count in range(2, 5):
         verdict = judged(verdict, kept[:count])
     lines = detail_texts(worker(6009, kept[-1], kept=tuple(kept), verdict=verdict))
-    assert "   over 4 train samples, stable for 30 s: a fix saves 60% of the step" in lines
+    assert "   over 4 train samples, stable for 30 s: a fix saves 60% of the time" in lines
 
 
 @pytest.mark.parametrize("height", [1, 5, 10, 24, 60])

@@ -86,7 +86,7 @@ def _driver() -> type[Driver] | None:
             try:
                 super().run_input_thread()
             except OSError:  # The terminal is closed.
-                self._app.call_from_thread(self._app.exit)
+                self._app.call_later(self._app.exit)
 
     return StdoutDriver
 
@@ -351,4 +351,7 @@ class LiveApp(App[None]):
 
 def run(watch: Watch, stop: threading.Event, screen: Screen) -> None:
     """Show the workers until the user quits; the mouse stays with the terminal, so that text can be copied."""
-    LiveApp(watch, stop, screen).run(mouse=False)
+    app = LiveApp(watch, stop, screen)
+    app.run(mouse=False)
+    if app.return_code:
+        raise RuntimeError("the live view has failed")  # Textual has printed where.

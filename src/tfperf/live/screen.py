@@ -390,7 +390,7 @@ def _verdict_lines(worker: WorkerView, frame: Frame) -> list[Line]:
     if count > 1:
         said += f", stable for {_ago(known.time_s - verdict.since_s)}"
     if cause is not None:
-        said += f": a fix saves {cost_text(min(verdict.gains), max(verdict.gains))} of the step"
+        said += f": a fix saves {cost_text(min(verdict.gains), max(verdict.gains))} of the time"
     text = known.measured.headline if cause is None else cause.text
     lines = _hanging("!! " if cause is not None else "   ", "bold red", text, frame)[:_LONGEST_TEXT]
     lines += _hanging("   ", "dim", said, frame)[:1]
