@@ -191,7 +191,7 @@ def running_job(folder: Path) -> Iterator[Job]:
 def compare(job: Job, arguments: Sequence[str], folder: Path, pairs: int, seconds: float) -> dict[str, object]:
     """Measure the job with and without top in turn; return the figures."""
     top = Top(["--port", str(job.port), *arguments], folder)
-    top.wait_for(b"whole steps")
+    top.wait_for(b" steps, median")
     time.sleep(_SETTLE_S)
     slower, more_cpu, cores = [], [], []
     top.let_go_on(False)
