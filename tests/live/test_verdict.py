@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from live.views import measured, sample
 
+from tfperf.capture.address import Address
+from tfperf.live.board import Board
 from tfperf.live.sample import FirstCause, Sample
 from tfperf.live.verdict import Verdict, judged, pooled_ms
 
@@ -48,6 +50,23 @@ def test_the_sentence_is_of_the_latest_sample_with_the_cause() -> None:
 def test_small_causes_are_no_advice() -> None:
     assert judged(None, [of(0, {"input": 2.9})]).cause is None
     assert judged(None, [of(0, {})]).gains == (0.0,)
+
+
+def test_each_kind_of_steps_has_its_own_diagnosis() -> None:
+    worker = Address("w0", 1)
+    board = Board((worker,))
+    for number in range(8):
+        is_eval = number % 2 == 1
+        board.add(
+            worker, of(number, {"launch" if is_eval else "input": 20.0}, step_kind="eval" if is_eval else "train")
+        )
+        (view,) = board.views()
+        assert view.verdict is not None
+        assert view.verdict.code == ("launch" if is_eval else "input")
+    assert view.verdict.gains == (20.0,) * 4
+    board.add(worker, sample(None, reason="busy"))
+    (view,) = board.views()
+    assert view.verdict is not None, "a failed sample keeps it"
 
 
 def test_the_median_step_time_of_one_kind() -> None:
