@@ -502,7 +502,7 @@ def _in_lines(entries: Sequence[list[Part]], width: int) -> list[Line]:
         if lines and width_of([*lines[-1], _BETWEEN_ENTRIES, *entry]) <= width:
             lines[-1] += [_BETWEEN_ENTRIES, *entry]
         else:
-            lines.append(entry)
+            lines.append([*entry])
     return list(lines)
 
 
