@@ -245,7 +245,9 @@ def _other_changes(comparison: RunComparison) -> str:
     while len(kept) > 1 and len(_listed_changes(start, kept, texts)) > _LONGEST_NOTE:
         kept = kept[:-1]
     if len(_listed_changes(start, kept, texts)) > _LONGEST_NOTE:
-        kept = [unlike[0][1].what.lower()] if unlike else kept
+        kept = whats[:1]
+    if unlike and len(_listed_changes(start, kept, texts)) > _LONGEST_NOTE:
+        kept = [unlike[0][1].what.lower()]
     return _listed_changes(start, kept, texts)
 
 
