@@ -19,6 +19,7 @@ from tfperf.report.model import (
     Fact,
     Finding,
     GroupedBars,
+    LogChart,
     Report,
     Section,
     Sparkline,
@@ -156,6 +157,69 @@ def test_many_steps_can_be_zoomed(open_page: Open) -> None:
     chart = StepChart("Steps", tuple(map(str, range(count))), {"Input": [1.0] * count}, ("",) * count)
     page = open_page(Report({}, {}, (Section("s", "S", charts=(chart,)),)))
     assert [zoom["type"] for zoom in page.evaluate("drawn[0].chart.getOption().dataZoom")] == ["slider", "inside"]
+
+
+def test_the_slider_of_many_steps_keeps_each_peak(open_page: Open) -> None:
+    """It draws only some points of its first series."""
+    count = 400
+    times = [1.0] * count
+    times[201] = 5.0
+    chart = StepChart(
+        "Steps", tuple(map(str, range(count))), {"Input": times, "All others": [1.0] * count}, ("",) * count
+    )
+    page = open_page(Report({}, {}, (Section("s", "S", charts=(chart,)),)))
+    first = page.evaluate("drawn[0].chart.getOption().series[0].data")
+    assert [max(first[start::3]) for start in range(3)] == [6.0] * 3
+    assert page.evaluate("drawn[0].chart.getOption().legend[0].data") == ["Input", "All others"]
+
+
+ROOFLINE = LogChart(
+    title="Roofline",
+    x_title="flop/byte",
+    y_title="TFLOP/s",
+    points=(("gemm", 100.0, 10.0), ("add", 0.1, 0.011)),
+    lines={"peak": ((0.05, 0.05), (20.0, 20.0), (200.0, 20.0))},
+    weights=(51.0, 0.5),
+    weight_title="device time",
+    remark="Not drawn (shares of device time): no floating-point operations: copy 51.0%.",
+)
+
+
+def test_every_point_lies_inside_axes_of_whole_powers_of_ten(open_page: Open) -> None:
+    page = open_page(Report({}, {}, (Section("s", "S", charts=(ROOFLINE,)),)))
+    axes = page.evaluate(
+        "['xAxis', 'yAxis'].map(name => drawn[0].chart.getOption()[name][0]).map(({min, max}) => [min, max])"
+    )
+    assert axes == [[pytest.approx(0.01), 1000], [pytest.approx(0.001), 100]]
+    room = page.evaluate(
+        """drawn[0].data.points.map((point, number) => {
+            const { chart, data } = drawn[0];
+            const [x, y] = chart.convertToPixel({ gridIndex: 0 }, point);
+            const { x: left, y: top, width, height } = chart.getModel().getComponent("grid").coordinateSystem.getRect();
+            const radius = chart.getOption().series.at(-1).symbolSize(null, { dataIndex: number }) / 2;
+            return Math.min(x - left, y - top, left + width - x, top + height - y) - radius;
+        })"""
+    )
+    assert min(room) > 0
+    assert page.evaluate("drawn[0].chart.getOption().legend[0].data") == ["peak", "ops (area: share of device time)"]
+    assert page.evaluate("[0.0001, 0.1, 1, 10000, 1e7].map(powerText)") == ["0.0001", "0.1", "1", "10,000", "1e7"]
+    assert page.get_by_text("no floating-point operations: copy 51.0%").is_visible()
+
+
+def test_charts_over_time_share_a_round_axis(open_page: Open) -> None:
+    span = (0.0, 222.0)
+    charts = tuple(
+        Sparkline(title=name, times=times, values=(1e6, 3e6), low=1e6, high=3e6, unit="bytes", span=span)
+        for name, times in (("a", (2.0, 219.0)), ("b", (40.0, 60.0)))
+    )
+    page = open_page(Report({}, {}, (Section("memory", "Memory", charts=charts),)))
+    for number in range(2):
+        option = page.evaluate(
+            f"['xAxis', 'yAxis'].map(name => drawn[{number}].chart.getOption()[name][0])"
+            ".map(({ min, max, interval }) => [min, max, interval])"
+        )
+        assert option == [[0, 250, 50], [0, 3e6, 5e5]]
+        assert page.evaluate(f"drawn[{number}].chart.getOption().series[0].data.at(-1)") == [222.0, 3e6]
 
 
 # --- tables ---

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from tfperf.base.patterns import pattern
 from tfperf.base.process import allowing_forks, in_two
 from tfperf.base.storage.remote_path import Location, located
 from tfperf.base.units import counted, listed
-from tfperf.report.model import Deferred, Finding, Quantity, Report, Section
+from tfperf.report.model import Deferred, Finding, Quantity, Report, Section, Severity
 from tfperf.trace.device.device_peaks import DeviceModel, read_peaks
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.known_stats import LINKS
@@ -300,7 +300,9 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
     summarize = registry.find_section("overview").summarize
     assert summarize is not None
     lines = (*registry.omitted_sections(), *(registry.omission(name, reason) for name, reason in omitted.items()))
-    return Report(source, Deferred(partial(registry.call, summarize, results)), _referring(built), lines, documents)
+    causes = results["diagnosis"].causes if "diagnosis" in results.sections else ()
+    referring = _referring(built, {cause.code: cause.title for cause in causes})
+    return Report(source, Deferred(partial(registry.call, summarize, results)), referring, lines, documents)
 
 
 _PARTS_OF_DEVICES = "Device events are missing, so these values cover only the recorded events."
@@ -348,19 +350,33 @@ def _damage_section(results: Results) -> Section:
     return Section("soundness", "Soundness", findings=tuple(findings), is_lead=True)
 
 
-def _referring(sections: Sequence[Section]) -> tuple[Section, ...]:
-    """Return the sections; their findings refer only to causes that the leading sections of the report found."""
-    found = {finding.code for section in sections if section.is_lead for finding in section.findings}
-    if not found:
+_BY_SEVERITY: tuple[Severity, ...] = ("problem", "hint", "info")
+
+
+def _referring(sections: Sequence[Section], titles: Mapping[str, str]) -> tuple[Section, ...]:
+    """Return the sections with one list of problems: that of the leading sections.
+
+    Another finding refers only to causes on that list, by name, and is as severe as the worst of them. If none of its
+    causes is on the list, it is at most a hint.
+    """
+    listed: dict[str, Severity] = {}
+    for section in sections:
+        for finding in section.findings if section.is_lead else ():
+            listed[finding.code] = min(listed.get(finding.code, "info"), finding.severity, key=_BY_SEVERITY.index)
+    if not listed:
         return tuple(sections)
+
+    def refer(finding: Finding) -> Finding:
+        if not finding.causes:
+            return finding
+        found = tuple(code for code in finding.causes if code in listed)
+        severities = [listed[code] for code in found] or [max(finding.severity, "hint", key=_BY_SEVERITY.index)]
+        severity = min(severities, key=_BY_SEVERITY.index)
+        named = tuple(titles.get(code, code) for code in found)
+        return replace(finding, causes=found, severity=severity, cause_titles=named)
+
     return tuple(
-        replace(
-            section,
-            findings=tuple(
-                replace(finding, causes=tuple(code for code in finding.causes if code in found))
-                for finding in section.findings
-            ),
-        )
+        section if section.is_lead else replace(section, findings=tuple(map(refer, section.findings)))
         for section in sections
     )
 

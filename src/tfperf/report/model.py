@@ -233,16 +233,20 @@ class Finding(Shown, Struct, frozen=True):
     action: str = ""
     level: Level = "brief"
     causes: tuple[str, ...] = ()
-    """Codes of the causes that it is evidence for; their actions replace its own."""
+    """Codes of the causes that it is evidence for: no problem of its own. Their actions replace its own, if any."""
     quantities: tuple[Quantity, ...] = ()
     """The numbers in its text and action: every percentage, and every time that other places repeat."""
+    cause_titles: tuple[str, ...] = ()
+    """Names of `causes`; empty in a report without the diagnosis, which decides which of them apply."""
 
     @property
     def see(self) -> str:
-        """Return a reference to the action in the diagnosis; empty if there is none."""
-        *others, last = self.causes or ("",)
+        """Return a reference to its causes in the diagnosis; empty without causes, or with an action of its own."""
+        if not self.causes or self.action:
+            return ""
+        *others, last = self.cause_titles or ("",)
         named = f"{', '.join(others)} or {last}" if others else last
-        return f"{named} in -s diagnosis" if named else ""
+        return f"{named} in -s diagnosis" if named else "-s diagnosis"
 
 
 class StepChart(Struct, frozen=True):
@@ -380,7 +384,10 @@ class GaugeChart(Struct, frozen=True, kw_only=True):
 
 
 class Sparkline(Struct, frozen=True, kw_only=True):
-    """A value over time in one row: each value lasts from its time (ms) to the next; `low` and `high` are the scale."""
+    """A value over time in one row: each value lasts from its time (ms) to the next; `low` and `high` are the scale.
+
+    `span` is the time axis, for charts with one in common; None: from the first time to the last.
+    """
 
     title: str
     times: tuple[float, ...]
@@ -388,11 +395,16 @@ class Sparkline(Struct, frozen=True, kw_only=True):
     low: float
     high: float
     unit: Unit = ""
+    span: tuple[float, float] | None = None
     level: Level = "brief"
 
 
 class LogChart(Struct, frozen=True, kw_only=True):
-    """Named points on two logarithmic axes, and lines; values that are not positive are omitted."""
+    """Named points on two logarithmic axes, and lines; values that are not positive are omitted.
+
+    `weights` has the size of each point, in percent of the whole: `weight_title` says of what. `remark` says what is
+    not drawn, and why.
+    """
 
     title: str
     x_title: str
@@ -400,6 +412,9 @@ class LogChart(Struct, frozen=True, kw_only=True):
     points: tuple[tuple[str, float, float], ...]
     """(name, x, y)."""
     lines: Mapping[str, tuple[tuple[float, float], ...]]
+    weights: tuple[float, ...] = ()
+    weight_title: str = ""
+    remark: str = ""
     level: Level = "brief"
 
 

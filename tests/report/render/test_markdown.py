@@ -26,7 +26,7 @@ def test_a_whole_report() -> None:
         "Overview",
         findings=(
             Finding("input", "problem", "Waits for input.", "prefetch"),
-            Finding("x", "info", "All <well>.", causes=("idle",)),
+            Finding("x", "info", "All <well>.", causes=("idle",), cause_titles=("idle",)),
         ),
         facts=(Fact("step", "Average step", 15.94, "ms", "over 2 steps"),),
         charts=(StepChart("Steps", ("7", "8"), {"Input": [10.0, 5.0]}, ("", "partial")),),

@@ -47,7 +47,13 @@ def test_a_whole_report() -> None:
         "Overview",
         findings=(
             Finding("input_bound", "problem", "The job waits for input 63.4% of the time.", "add .prefetch(AUTOTUNE)"),
-            Finding("retrace", "hint", "One step was traced again.", causes=("warm_up", "compilation")),
+            Finding(
+                "retrace",
+                "hint",
+                "One step was traced again.",
+                causes=("warm_up", "compilation"),
+                cause_titles=("warm_up", "compilation"),
+            ),
             Finding("steps", "info", "Steps were found by markers."),
         ),
         facts=(Fact("step", "Average step", 15.94, "ms", "over 2 steps"), Fact("n", "Steps", 2, "count")),

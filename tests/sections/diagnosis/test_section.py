@@ -12,8 +12,9 @@ from places import ROOT, TRACES
 from real_runs import analysis_of
 
 from tfperf.base.units import format_percent
-from tfperf.report.model import Fact, Finding, Quantity, Report, SegmentBar
+from tfperf.report.model import Fact, Finding, Quantity, Report, SegmentBar, Severity
 from tfperf.report.render import render
+from tfperf.report.render.page import problem_counts
 from tfperf.report.render.text_table import cells
 from tfperf.report.render.values import measure_text
 from tfperf.sections.diagnosis.cause import Action, Cause, Range
@@ -81,9 +82,6 @@ def table_cells(report: Report) -> Iterator[tuple[Key, float | None, str]]:
     def owner(cause: dict[str, Any]) -> str:
         return "wall time" if cause["of"] != "step" else judged if cause["kind"] == kind else ""
 
-    idle = {fact.key: fact.quantities[0].of for fact in facts(report, "idle") if fact.quantities}.get(
-        "idle_percent", ""
-    )
     waiting = next((each.quantities[0].of for each in findings(report, "tfdata") if each.code == "tfdata_slow"), "")
     of_columns: list[tuple[str, Callable[[dict[str, Any]], dict[str, Key]]]] = [
         (
@@ -96,7 +94,7 @@ def table_cells(report: Report) -> Iterator[tuple[Key, float | None, str]]:
         ("kinds", lambda row: times_and_input(of_steps(row["kind"]))),
         ("steps_by_host", lambda row: times_and_input(of_steps(kind, row["host"]))),
         ("causes", lambda row: {"cost_high_percent": (row["code"], owner(row), "%")}),
-        ("idle_causes", lambda row: {"step_percent": (f"idle: {IDLE_KEYS[row['cause']]}", idle, "%")}),
+        ("idle_causes", lambda row: {"idle_percent": (f"idle: {IDLE_KEYS[row['cause']]}", "idle time", "%")}),
         (
             "what_if",
             lambda row: {
@@ -176,6 +174,53 @@ def test_every_share_in_a_sentence_is_a_quantity_with_a_key(reports: list[tuple[
             for note in (*section.notes, *section.detail_notes, *(table.note for table in section.tables)):
                 of_step = re.findall(rf"({_SHARE.pattern}) of (?:the step|a step|it\b)", note)
                 assert {*of_step} <= every, (path, note)
+
+
+def test_there_is_one_list_of_problems(reports: list[tuple[Path, Report]]) -> None:
+    """A finding of another section is evidence for a cause, as severe as this, and not one problem more."""
+    order: list[Severity] = ["problem", "hint", "info"]
+    for path, report in reports:
+        leads: dict[str, list[Severity]] = {}
+        for section in report.sections:
+            for finding in section.findings if section.is_lead else ():
+                leads.setdefault(finding.code, []).append(finding.severity)
+        worst = {code: min(severities, key=order.index) for code, severities in leads.items()}
+        problems = {code for code, severity in worst.items() if severity == "problem"}
+        titles = {cause["code"]: cause["title"] for cause in report.documents["diagnosis"]["causes"]}
+        for section, count in zip(report.sections, problem_counts(report.sections), strict=True):
+            if section.is_lead:
+                assert count == sum(each.severity == "problem" for each in section.findings), path
+                continue
+            for finding in section.findings:
+                of_causes = [worst[code] for code in finding.causes]
+                assert finding.severity == min(of_causes, key=order.index, default=finding.severity), (path, finding)
+                assert finding.cause_titles == tuple(titles[code] for code in finding.causes), path
+                # Without a step time, there is no diagnosis of the step.
+                is_own = finding.severity == "problem" and not finding.causes
+                assert not is_own or finding.code == "input_unknown", (path, finding)
+            rests_on = {code for finding in section.findings for code in finding.causes}
+            own = sum(finding.code == "input_unknown" and finding.severity == "problem" for finding in section.findings)
+            assert count == len(rests_on & problems) + own, path
+
+
+def test_no_fix_saves_more_than_its_cause_costs(reports: list[tuple[Path, Report]]) -> None:
+    """Nor does a change of the pipeline get below the step without its work, and one that costs nothing has no row."""
+    for path, report in reports:
+        causes = report.documents["diagnosis"]["causes"]
+        for cause in causes:
+            most = cause["cost_percent"]["high"]
+            assert most is None or (cause["gain_percent"] or 0.0) <= most, (path, cause["code"])
+            for action in cause["actions"]:
+                # An estimate below the step without the cause says what else gets faster.
+                low, step_ms = action["step_ms"]["low"], most and 100.0 * cause["cost_ms"]["high"] / most
+                if most and low is not None and low < step_ms - cause["cost_ms"]["high"] - 1e-4 * step_ms:
+                    is_said = "gets faster" in action["assumption"] or "same number of examples" in action["assumption"]
+                    assert is_said or action["step_ms"]["high"] > step_ms, (path, cause["code"], action)
+        table = next((table for table in report.tables() if table.name == "what_if"), None)
+        if table is not None:
+            assert min(table.data["low_ms"]) == table.data["low_ms"][0], path
+            assert "tf.data" in table.data["what"][0], "other input, such as copies, stays"
+            assert {"input_wait", "input_contention"} & {cause["code"] for cause in causes}, path
 
 
 def test_what_tf_data_advises_is_what_the_diagnosis_advises(reports: list[tuple[Path, Report]]) -> None:

@@ -86,7 +86,7 @@ def test_limits_of_cgroups_are_said(tmp_path: Path) -> None:
 
 
 def test_a_trace_of_another_profiler_has_none_of_it(tmp_path: Path) -> None:
-    assert list(shown(section(tmp_path, {}))) == ["hosts", "devices", "attribution"]
+    assert list(shown(section(tmp_path, {}))) == ["hosts", "devices"]
 
 
 def test_tf_data_may_tell_the_cores(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from tfperf.report.model import Finding, Report, Section, Table
 from tfperf.report.shown import Detail, shown
 from tfperf.sections.idle import IDLE_CAUSES, IDLE_GAPS, TABLES, idle_findings
 from tfperf.sections.idle.analysis import MOST_GAPS
-from tfperf.sections.overview.summary import summarize
 from tfperf.trace.host_trace import HostTrace
 
 BRIEF = Detail("brief", "brief")
@@ -59,7 +58,7 @@ def test_a_whole_report_has_the_first_finding_and_the_causes(tmp_path: Path) -> 
     assert [finding.code for finding in brief.findings] == ["idle_launch"]
     assert [fact.key for fact in brief.facts] == ["idle_percent", "gap_count", "longest_gap"]
     assert [table.name for table in brief.tables] == ["idle_causes"]
-    assert titles(table(brief, "idle_causes"))[1:4] == ["Per step", "Of step", "Of idle"]
+    assert titles(table(brief, "idle_causes"))[1:3] == ["Per step", "Of idle"]
     assert brief.notes == ("More: -s idle.",)
 
 
@@ -90,7 +89,7 @@ def test_several_hosts_are_named(tmp_path: Path) -> None:
 
 def test_without_steps_all_is_of_the_capture(tmp_path: Path) -> None:
     full = section(tmp_path, host(call(0, 50)), gpu(event("gemm", 40, 60)))
-    assert titles(table(full, "idle_causes"))[1:3] == ["Time", "Of capture"]
+    assert titles(table(full, "idle_causes"))[1:3] == ["Time", "Of idle"]
     assert titles(table(full, "idle_gaps"))[0] == "Start"
     assert full.facts[0].note == "of the capture"
     assert full.notes[0].startswith("No steps (")
@@ -176,8 +175,7 @@ def test_unknown_time_says_that_no_call_is_recorded(tmp_path: Path) -> None:
 
 
 def found(tmp_path: Path, *planes: Plane) -> tuple[Finding, ...]:
-    found = host_of(trace_of(tmp_path, *planes), "idle")
-    return idle_findings(found["idle"], summarize(found["steps"]))
+    return idle_findings(host_of(trace_of(tmp_path, *planes), "idle")["idle"])
 
 
 def test_the_largest_cause_comes_first_with_its_share(tmp_path: Path) -> None:
@@ -185,11 +183,12 @@ def test_the_largest_cause_comes_first_with_its_share(tmp_path: Path) -> None:
     fetch = event("IteratorGetNextOp::DoCompute", 0, 40)
     first, second = found(tmp_path, *job(fetch, call(40, 56), kernels=((50, 46),)))
     assert (first.code, first.severity) == ("idle_input", "problem")
-    assert first.text == "While the step waits for input, the device is idle for 40.0% of the step time."
+    assert first.text == "The device is idle for 54.0% of the step time; 74.1% of that while the step waits for input."
     assert (second.code, second.severity) == ("idle_launch", "hint")
     assert {first.action, second.action} == {""}, "the diagnosis says what to do"
     assert [(quantity.key, quantity.value, quantity.of) for quantity in first.quantities] == [
-        ("idle: input", 40.0, "the step time")
+        ("idle", 54.0, "the step time"),
+        ("idle: input", pytest.approx(100 * 40 / 54), "idle time"),
     ]
     assert "input_wait" in first.causes
     assert "launch_bound" in second.causes
@@ -198,11 +197,11 @@ def test_the_largest_cause_comes_first_with_its_share(tmp_path: Path) -> None:
 def test_several_devices_are_said_to_be_averaged(tmp_path: Path) -> None:
     other = gpu(event("gemm", 50, 50), number=1)
     (one_silent,) = found(tmp_path, *job(call(), kernels=((50, 50),)), other, plane("/device:GPU:2"))
-    assert ", average over 2 of 3 devices (" in one_silent.text
+    assert ", average over 2 of 3 devices; " in one_silent.text
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), other)
     assert finding.text == (
-        "While the host launches work, the device is idle for 50.0% of the step time, average over 2 devices "
-        "(category Kernel launch: 0.0%, measured differently)."
+        "The device is idle for 50.0% of the step time, average over 2 devices; 100.0% of that while the host launches "
+        "work."
     )
 
 
@@ -212,8 +211,7 @@ def test_the_only_device_at_work_is_named_beside_idle_ones(tmp_path: Path) -> No
     after = gpu(event("gemm", 150, 5), number=3)
     (finding,) = found(tmp_path, *job(call(), kernels=((50, 50),)), *silent, after)
     assert finding.text == (
-        "While the host launches work, GPU:0 (1 of 4 devices) is idle for 50.0% of the step time "
-        "(category Kernel launch: 0.0%, measured differently)."
+        "GPU:0 (1 of 4 devices) is idle for 50.0% of the step time; 100.0% of that while the host launches work."
     )
 
 
@@ -226,7 +224,7 @@ def test_little_of_each_is_not_named(tmp_path: Path) -> None:
 def test_without_steps_it_is_of_the_capture_and_no_problem(tmp_path: Path) -> None:
     """The start of a capture is nobody's fault."""
     finding = found(tmp_path, host(call(0, 50)), gpu(event("gemm", 40, 60)))[0]
-    assert finding.text.startswith("While the host launches work, the device is idle for 40.0% of the capture")
+    assert finding.text == "The device is idle for 40.0% of the capture; 100.0% of that while the host launches work."
     assert finding.severity == "hint"
 
 

@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tfperf.base.display import Shown
 from tfperf.base.errors import TfperfError
+from tfperf.base.units import format_bytes
 from tfperf.models.linter.padding import LEVELS, MIB, Level, PaddedTensor, padding_text
 
 if TYPE_CHECKING:
@@ -148,6 +149,8 @@ class Ledger:
         ]
         if wasteful:
             what = padding_text(max(wasteful, key=lambda tensor: tensor.wasted_bytes), how)
+            if (total := sum(each.wasted_bytes for each in tensors)) > max(each.wasted_bytes for each in wasteful):
+                what += f", {format_bytes(total)} in all tensors of the op"
             level = worst([tensor.level for tensor in wasteful])
             self.add(rule.found(where, level, what, tensors=tuple(tensors), **texts))
 

@@ -101,9 +101,15 @@ class Cause(Struct, frozen=True, kw_only=True):
 
     @property
     def gain_percent(self) -> float | None:
-        """Return the likely saving of the first action, in percent of the step; None without an estimate."""
+        """Return the part of the cost that the first action likely saves, in percent of the step.
+
+        None without an estimate. Time outside the cost does not count, although it may get shorter, too.
+        """
         after_ms = self.actions[0].likely_ms if self.actions else None
-        return None if after_ms is None or not self.step_ms else 100.0 * (1.0 - after_ms / self.step_ms)
+        if after_ms is None or not self.step_ms:
+            return None
+        saved = 100.0 * (1.0 - after_ms / self.step_ms)
+        return saved if self.cost_percent is None else min(saved, self.cost_percent.high)
 
     @property
     def gain(self) -> float:

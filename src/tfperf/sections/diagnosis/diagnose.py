@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.analysis.registry import Results
 from tfperf.base.units import format_percent, without_middle
 from tfperf.sections.diagnosis import compute_causes, device_causes, host_causes, waiting_causes, wall_causes
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, Ledger, count_devices, ledger_of
-from tfperf.sections.diagnosis.cause import Cause, Computed, Diagnosis, Part, Range
+from tfperf.sections.diagnosis.cause import Action, Cause, Computed, Diagnosis, Part, Range
 from tfperf.sections.diagnosis.program import combine, pace_setter
 from tfperf.sections.overview.section import input_cost, why_unknown_slowed
 from tfperf.sections.overview.summary import INPUT_LIMITS, Summary
@@ -30,6 +31,8 @@ _MOSTLY_STEPS = 0.95
 """Share of the wall time in averaged steps from which on its parts are not shown."""
 WORTH_FIXING = 0.03
 """Minimum likely gain of a cause, as a share of the step; below it, the diagnosis reports no cause worth fixing."""
+_REST_GETS_FASTER = "at best, the rest of the step gets faster, too"
+_ROUNDING = 1e-6
 _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     waiting_causes.straggler,
     host_causes.iterator_per_step,
@@ -97,6 +100,7 @@ def diagnose(results: Results) -> Diagnosis:
             other = _case(results.only(hosts), is_headline=False)
             causes += _judge(other)[0] if other is not None else []
     causes.sort(key=lambda cause: (cause.kind != overview.kind, -cause.gain))
+    causes = [replace(cause, actions=tuple(_explained(cause, action) for action in cause.actions)) for cause in causes]
     cost, missing = input_cost(results), results["steps"].missing
     most = () if missing else compute_causes.computed(case)
     return Diagnosis(
@@ -112,6 +116,16 @@ def diagnose(results: Results) -> Diagnosis:
         wall_ms=None if case.wall is None else case.over_wall().step_ms,
         input_cost_percent=None if cost is None else Range(cost.low, cost.high),
     )
+
+
+def _explained(cause: Cause, action: Action) -> Action:
+    """Return the action; its assumption states why the step may get shorter than without the whole cause."""
+    step_ms, cost_ms = action.step_ms, cause.cost_ms
+    if step_ms is None or cost_ms is None or action.is_per_examples or step_ms.high > cause.step_ms:
+        return action
+    if step_ms.low > cause.step_ms - cost_ms.high - _ROUNDING * cause.step_ms:
+        return action
+    return replace(action, assumption="; ".join(filter(None, (action.assumption, _REST_GETS_FASTER))))
 
 
 def _case(results: Results, pace: int | None = None, *, is_headline: bool = True) -> Case | None:

@@ -89,7 +89,7 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
     shown = [cause for cause in causes if not cause.is_aside][: _SHOWN - len(findings)]
     for cause in causes:
         findings.append(finding_of(cause, "brief" if cause in shown else "full"))
-        named = cause.code if cause.kind in _MAIN_KINDS else f"{cause.code} of {step_word(cause.kind)}s"
+        named = cause.title if cause.kind in _MAIN_KINDS else f"{cause.title} of {step_word(cause.kind)}s"
         for other in () if cause.are_alternatives else cause.actions[1:]:
             text, of_other = f"Also for {named}: {_words(cause, other)}.", _estimate(cause, other)
             findings.append(Finding(other.code, "info", text, level="full", quantities=of_other))

@@ -15,12 +15,13 @@ from tfperf.trace.device.tpu_runs import join_chips, ranges_of
 def build(results: Results) -> Section:
     """Return the section: numbers of hosts and devices, and a table of hosts."""
     hosts: tuple[HostEnvironment, ...] = results["environment"]
+    is_other = results.attribution != "corrected"  # asked for: --attribution tensorflow
     facts = (
         Fact("hosts", "Hosts", len(hosts), "count"),
         Fact("devices", "Devices", sum(host.device_count for host in hosts), "count", "that recorded events"),
         *_recorded(hosts),
         *_added(hosts),
-        Fact("attribution", "Attribution", results.attribution),
+        *([Fact("attribution", "Attribution", results.attribution)] if is_other else ()),
     )
     tables = present(HOSTS.build(results))
     return Section("environment", "Run environment", facts=facts, tables=tables, detail_notes=clock_notes(hosts))

@@ -22,14 +22,11 @@ from tfperf.report.model import (
     at_levels,
 )
 from tfperf.sections.idle.analysis import CAUSE_TEXTS, CAUSES, Cause, Use
-from tfperf.sections.overview.summary import share_of_step
 from tfperf.trace.device.device_work import device_label
-from tfperf.trace.steps.categories import CATEGORY_TITLES
 
 if TYPE_CHECKING:
     from tfperf.analysis.registry import Results
     from tfperf.sections.idle.analysis import Idle
-    from tfperf.sections.overview.summary import Summary
 
 NAMED_PERCENT = 5.0
 """Threshold for a finding about a cause, in percent of step time."""
@@ -54,23 +51,15 @@ _CAUSES: dict[Cause, tuple[str, ...]] = {
     "host_compute": ("host_ops", "small_work_per_step", "eager_ops", "run_eagerly"),
     "unknown": ("waiting_in_calls",),
 }
-_CATEGORIES: dict[Cause, tuple[str, str]] = {
-    "input": ("input_wait", "Input, without copies"),
-    "compile": ("compilation", CATEGORY_TITLES["compilation"]),
-    "launch": ("kernel_launch", CATEGORY_TITLES["kernel_launch"]),
-    "python": ("all_others", CATEGORY_TITLES["all_others"]),
-    "host_compute": ("host_compute", CATEGORY_TITLES["host_compute"]),
-}
-"""The comparable category of the step, and its name; docs/idle.md explains the differences."""
 
 
-def idle_findings(idle: Idle, summary: Summary) -> tuple[Finding, ...]:
+def idle_findings(idle: Idle) -> tuple[Finding, ...]:
     """Return the causes with at least `NAMED_PERCENT`, largest first, or that there are none; empty if no device."""
     if not idle.devices:
         return ()
     large = [cause for cause in idle.ranked if idle.percents[cause] >= NAMED_PERCENT]
     if large:
-        return tuple(_finding(idle, cause, summary) for cause in large)
+        return tuple(_finding(idle, cause) for cause in large)
     share = idle_share(idle)
     text = (
         f"{_subject(idle)} is idle for {share} of {whole_of(idle)}{averaged_over(idle)}; each cause takes less than "
@@ -81,24 +70,22 @@ def idle_findings(idle: Idle, summary: Summary) -> tuple[Finding, ...]:
 
 def idle_share(idle: Idle, cause: Cause | None = None) -> Quantity:
     """Return the share of the step in which devices are idle, in total or for one cause."""
-    key, percent = ("idle", idle.idle_percent) if cause is None else (f"idle: {cause}", idle.percents[cause])
-    return Quantity(key, percent, of=whole_of(idle))
+    if cause is None:
+        return Quantity("idle", idle.idle_percent, of=whole_of(idle))
+    return Quantity(f"idle: {cause}", 100.0 * idle.percents[cause] / (idle.idle_percent or 1.0), of="idle time")
 
 
-def _finding(idle: Idle, cause: Cause, summary: Summary) -> Finding:
-    share = idle_share(idle, cause)
-    text = f"While {_TEXTS[cause]}, {_subject(idle)} is idle for {share} of {whole_of(idle)}{averaged_over(idle)}"
-    quantities = [share]
-    if cause in _CATEGORIES and not idle.without_steps:
-        category, title = _CATEGORIES[cause]
-        of_category = share_of_step(summary, category)
-        if of_category.value is not None and str(of_category) != str(share):
-            text += f" (category {title}: {of_category}, measured differently)"
-            quantities.append(of_category)
+def _finding(idle: Idle, cause: Cause) -> Finding:
+    """Return a cause by its share of the idle time: the diagnosis states what it costs the step, by its own rules."""
+    whole, share = idle_share(idle), idle_share(idle, cause)
+    text = f"{share} of the idle time of {_subject(idle)} is while {_TEXTS[cause]}"
+    if cause == idle.ranked[0]:
+        text = f"{_subject(idle)} is idle for {whole} of {whole_of(idle)}{averaged_over(idle)}; {share} of that while "
+        text = f"{text[0].upper()}{text[1:]}{_TEXTS[cause]}"
     # A single gap may be the start or the end of the capture, which no change of the program shortens.
     is_grave = idle.percents[cause] >= PROBLEM_PERCENT and not idle.without_steps and cause != "unknown"
     severity: Severity = "problem" if is_grave else "hint"
-    return Finding(f"idle_{cause}", severity, f"{text}.", causes=_CAUSES[cause], quantities=tuple(quantities))
+    return Finding(f"idle_{cause}", severity, f"{text}.", causes=_CAUSES[cause], quantities=(whole, share))
 
 
 def _subject(idle: Idle) -> str:
@@ -156,7 +143,7 @@ def build(results: Results) -> Section:
     idle = results["idle"]
     if not idle.devices:
         return Section("idle", _TITLE, notes=(_NO_WORK,))
-    first, *others = idle_findings(idle, results["overview"])
+    first, *others = idle_findings(idle)
     return Section(
         "idle",
         _TITLE,
@@ -311,7 +298,7 @@ IDLE_CAUSES = TableSpec(
         Column("cause", "Host activity", str, "", "host activity"),
         Column("total_ms", "Total", float, "ms", "time in all averaged steps, summed over devices", level="data"),
         Column("per_step_ms", "Per step", float, "ms", "mean time per step and device"),
-        Column("step_percent", "Of step", float, "%", "share of the step time, mean over devices"),
+        Column("step_percent", "Of step", float, "%", "share of the step time, mean over devices", level="data"),
         Column("idle_percent", "Of idle", float, "%", "share of the idle time"),
         Column("gaps", "Gaps", int, "count", "gaps with time of this cause", over_steps=True),
         Column("meaning", "Meaning", str, "", "meaning of the cause"),

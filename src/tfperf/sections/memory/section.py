@@ -49,7 +49,7 @@ def build(results: Results) -> Section:
         "Memory",
         findings=findings_of(memory),
         facts=_facts(memory),
-        charts=tuple(sparkline(alike[0], names_of(alike, memory)) for alike in memory.alike[:_CHARTS]),
+        charts=_charts(memory),
         tables=_tables(results),
         detail_notes=_notes(memory),
         pointer="More: -s memory.",
@@ -132,6 +132,15 @@ def _of_fullest(spec: TableSpec, results: Results, rows_of: Callable[[Allocator]
     owners = zip(table.data["host"], table.data["allocator"], strict=True)
     rows = tuple(row for row, owner in enumerate(owners) if owner == (fullest.host, fullest.name))
     return replace(table, rows_for_people=rows)
+
+
+def _charts(memory: Memory) -> tuple[Sparkline, ...]:
+    """Return the memory in use of the first allocators, on one time axis: the capture, if it is on their clock."""
+    charts = [sparkline(alike[0], names_of(alike, memory)) for alike in memory.alike[:_CHARTS]]
+    times = [time for chart in charts for time in (chart.times[0], chart.times[-1])]
+    if len(memory.captures_ps) == 1:
+        times += [time_ps / PS_PER_MS for time_ps in memory.captures_ps[0]]
+    return tuple(replace(chart, span=(min(times), max(times))) for chart in charts)
 
 
 def sparkline(allocator: Allocator, name: str) -> Sparkline:

@@ -200,7 +200,11 @@ def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
     stated = {"unknown": (), "possible": (of_input, of_others)}.get(summary.input_class, (of_input,))
     quantities = tuple(quantity for quantity in stated if quantity.value is not None)
     return Finding(
-        f"input_{summary.input_class}", SEVERITIES.get(summary.input_class, "hint"), text, quantities=quantities
+        f"input_{summary.input_class}",
+        SEVERITIES.get(summary.input_class, "hint"),
+        text,
+        causes=("input_wait", "input_copy", "input_contention") if summary.input_class in ("high", "moderate") else (),
+        quantities=quantities,
     )
 
 

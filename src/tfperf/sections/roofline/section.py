@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tfperf.analysis.registry import Results, present
 from tfperf.base.units import counted, format_number, format_percent
@@ -29,6 +29,8 @@ _TPU_NOTES = (
     "Bytes are HBM bytes. Copies between host and HBM have no row; their bytes count in the bandwidth of steps.",
 )
 _KERNELS_SHOWN = 3
+_LOWEST_SHARE = 1e-3
+"""The chart shows ops down to this share of the fastest op's rate."""
 _MARGIN = 2.0
 """Factor by which the chart extends beyond its points."""
 _NAMES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "8-bit floats"}
@@ -55,11 +57,12 @@ def build(results: Results) -> Section:
 
 def charts_of(roofline: Roofline) -> tuple[LogChart, ...]:
     """Return the chart of ops and peaks; none if no op or no peak is known."""
-    rows = [(row.op.op, row.work.intensity, row.work.tflops_per_second) for row in roofline.ops]
-    points = tuple((name, x, y) for name, x, y in rows if x and y)
     used = dict.fromkeys(row.work.precision for row in roofline.ops if row.work.flops and row.work.precision)
     ridges = {precision: ridge for precision in used if (ridge := ridge_point(roofline.peaks, precision))}
-    if not points or not ridges:
+    if not ridges:
+        return ()
+    points, weights, remark = _points(roofline)
+    if not points:
         return ()
     places = [*(x for _, x, _ in points), *ridges.values()]
     first, last = min(places) / _MARGIN, max(places) * _MARGIN
@@ -67,8 +70,54 @@ def charts_of(roofline: Roofline) -> tuple[LogChart, ...]:
     for precision, ridge in ridges.items():
         roof = [(x, attainable_flops(roofline.peaks, precision, x)) for x in (first, ridge, last)]
         lines[f"peak of {_NAMES.get(precision, precision)}"] = tuple((x, y / 1e12) for x, y in roof if y is not None)
-    axes = {"title": "Device roofline", "x_title": "flop/byte", "y_title": "TFLOP/s"}
-    return (LogChart(**axes, points=points, lines=lines, level="data"),)
+    return (
+        LogChart(
+            title="Device roofline",
+            x_title="flop/byte",
+            y_title="TFLOP/s",
+            points=points,
+            lines=lines,
+            weights=weights,
+            weight_title="device time",
+            remark=remark,
+            level="data",
+        ),
+    )
+
+
+def _points(roofline: Roofline) -> tuple[tuple[tuple[str, float, float], ...], tuple[float, ...], str]:
+    """Return the points of the chart, their shares of device time, and a sentence about ops without a point.
+
+    Small ops far below the peak would stretch the axis over many decades of empty space.
+    """
+    floor = _LOWEST_SHARE * max(row.work.tflops_per_second or 0.0 for row in roofline.ops)
+    points, shares, without, low = [], [], [], []
+    for row in roofline.ops:
+        share = 100.0 * row.work.time_ps / roofline.whole_ps
+        x, y = row.work.intensity, row.work.tflops_per_second
+        if not x or not y:
+            without.append((row.op.op, share, y))
+        elif y < floor:
+            low.append((row.op.op, share, y))
+        else:
+            points.append((row.op.op, x, y))
+            shares.append(share)
+    idle = [each for each in without if each[2] == 0.0]
+    unknown = [each for each in without if each[2] != 0.0]
+    kinds = (
+        (idle, "no floating-point operations"),
+        (unknown, "unknown operations or bytes"),
+        (low, f"below {format_number(floor)} TFLOP/s"),
+    )
+    texts = [f"{why}: {_largest(ops)}" for ops, why in kinds if ops]
+    remark = f"Not drawn (shares of device time): {'; '.join(texts)}." if texts else ""
+    return tuple(points), tuple(shares), remark
+
+
+def _largest(ops: Sequence[tuple[str, float, float | None]]) -> str:
+    first = ", ".join(f"{name} {format_percent(share)}%" for name, share, _ in ops[:_UNTOLD])
+    more = f" and {counted(len(ops) - _UNTOLD, 'more op')}" if len(ops) > _UNTOLD else ""
+    return f"{first}{more}"
 
 
 def _untold(roofline: Roofline) -> tuple[str, ...]:

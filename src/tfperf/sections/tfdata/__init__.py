@@ -94,7 +94,7 @@ def _pipelines(results: Results) -> Data | None:
 
 def _what_if(results: Results) -> Data | None:
     outlook = results["tfdata"].outlook
-    if outlook is None:
+    if outlook is None or not outlook.is_costly:
         return None
     from tfperf.sections.tfdata.advice import change_in_code
 
@@ -231,8 +231,8 @@ WHAT_IF = TableSpec(
     title="Estimated gain of changes",
     row="estimated gain of each pipeline change",
     details=(
-        "The first row is the lower bound: no input work. Then one row per pipeline change that may make steps "
-        "faster, the largest gain first."
+        "The first row is the lower bound: no work in tf.data. Then one row per pipeline change that may make "
+        "steps faster, the largest gain first. No rows if the pipeline costs steps little."
     ),
     columns=_WHAT_IF_COLUMNS,
     data=_what_if,

@@ -9,13 +9,15 @@ from typing import Literal
 from msgspec import Struct
 
 from tfperf.base.units import PS_PER_MS, format_ms, format_percent
-from tfperf.report.model import Finding, Quantity
+from tfperf.report.model import Finding, Quantity, Severity
 from tfperf.sections.overview.summary import INPUT_LIMITS, step_after
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import PASSING_ON, Pipeline, StageStats, stage_name
 from tfperf.sections.tfdata.pipeline_code import cache_size, calls_of, changed_code, if_same, with_split_cache
 from tfperf.sections.tfdata.whatif import Estimate, Outlook
 
+CAUSES_OF_INPUT = ("input_wait", "input_contention")
+"""Codes of the causes that findings on pipelines are evidence for."""
 _MORE_AT_A_TIME = ("parallel_map", "parallel_read", "sequential_interleave", "interleave", "serial_transformation")
 """Changes that only add threads, which helps with idle cores, but not if all cores compute."""
 _WORTH_IT = 0.9
@@ -154,12 +156,13 @@ def _action(pipeline: Pipeline, index: int | None, rule: StageRule, estimate: Es
 def pipeline_advice(tfdata: TfData, of: str) -> Iterator[Finding]:
     """Yield changes of the main pipeline, largest gain first; none if steps do not wait. `of` names the host."""
     is_high = tfdata.outlook is not None and tfdata.outlook.input_percent >= INPUT_LIMITS[1]
+    severity: Severity = "problem" if is_high else "hint"
     for action in actions_of(tfdata):
         after: tuple[Quantity, ...] = ()
         if action.low_ms is not None and action.high_ms is not None:
             after = step_after(f"input_wait: {action.code}", action.low_ms, action.high_ms, of)
         why = f"{action.why} {action.gain}".strip()
-        yield Finding(action.code, "problem" if is_high else "hint", why, action.text, quantities=after)
+        yield Finding(action.code, severity, why, action.text, causes=CAUSES_OF_INPUT, quantities=after)
 
 
 Reason = Literal["work", "host_pipeline", "to_device", "workers", "hand_over"]
@@ -280,7 +283,7 @@ _CHANGES = {
     "cache": "cache() after {}",
     "warm_cache": "{} once filled",
     "vectorize": "batch() before {}",
-    "free_input": "no input work (lower bound)",
+    "free_input": "no tf.data work (lower bound)",
 }
 _GUIDE = "https://www.tensorflow.org/guide/data_performance"
 _ANALYSIS = "https://www.tensorflow.org/guide/data_performance_analysis"

@@ -12,7 +12,7 @@ from tfperf.base.units import PS_PER_MS, counted, format_ms, format_percent
 from tfperf.report.model import Fact, Finding, Quantity, Section, Severity, Table
 from tfperf.sections.overview.summary import INPUT_LIMITS, of_steps
 from tfperf.sections.tfdata import CODE, FUNCTIONS, PIPELINES, STAGES, WHAT_IF
-from tfperf.sections.tfdata.advice import Blame, blamed_stage, pipeline_advice
+from tfperf.sections.tfdata.advice import CAUSES_OF_INPUT, Blame, blamed_stage, pipeline_advice
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import SLOW_CALL_PS, Pipeline, stage_name
 from tfperf.sections.tfdata.whatif import NoOutlook, Outlook
@@ -44,7 +44,7 @@ def build(results: Results) -> Section:
     of, now = of_steps(results["overview"].kind, host), ""
     if tfdata.outlook is not None:
         step, _, share = _waiting(tfdata.outlook, of)
-        now = f"A step takes {step} now{_on(host)}, {share} of it waiting for input. {_RANGE}"
+        now = f"A step takes {step} now{_on(host)}, {share} of it waiting for tf.data. {_RANGE}"
     tables = present(
         _of_first_host(STAGES, results, bar_key="waited_percent", note=_MARKS),
         _of_first_host(FUNCTIONS, results, level="full"),
@@ -137,7 +137,7 @@ def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None, *, host: str, 
             f"The pipeline is fast enough: {waits}. But its threads add {low} to {high} to the work of the step: "
             f"{outlook.threads:.1f} threads compete with the step for {counted(outlook.cores, 'core')}."
         )
-        return Finding("tfdata_slows", "hint", text, quantities=(*quantities, low, high))
+        return Finding("tfdata_slows", "hint", text, causes=CAUSES_OF_INPUT, quantities=(*quantities, low, high))
     if outlook.keeps_up:
         return Finding("tfdata_fast_enough", "info", f"The pipeline is fast enough: {waits}.", quantities=quantities)
     limiting = stage_name(main, main.limiting)
@@ -151,7 +151,7 @@ def _verdict(tfdata: TfData, main: Pipeline, blame: Blame | None, *, host: str, 
         stages = "; ".join((*waited, *limits)) + "." * bool(waited or limits)
     text = f"The pipeline is too slow: {waits}. {stages}"
     severity: Severity = "problem" if outlook.input_percent >= INPUT_LIMITS[1] else "hint"
-    return Finding("tfdata_slow", severity, text, quantities=quantities)
+    return Finding("tfdata_slow", severity, text, causes=CAUSES_OF_INPUT, quantities=quantities)
 
 
 def _of_other_steps(results: Results) -> Iterator[Finding]:

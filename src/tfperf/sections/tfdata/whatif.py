@@ -20,7 +20,7 @@ from tfperf.trace.tfdata import StageWork
 
 _ASSUMED_CORES = 8
 FREE_INPUT = "free_input"
-_FREE = "no input work: no waiting, and no pipeline threads that compete with the step"
+_FREE = "no waiting for tf.data, and no pipeline threads that compete with the step"
 NOISE = 0.12
 """Share by which the time of equal work differs between moments."""
 _NOISE = f"; step times vary by up to {100 * NOISE:.0f}% over time"

@@ -211,7 +211,7 @@ EMPTY_FLAME = FlameChart(title="", unit="ms", names=(), labels=(), depths=(), st
         (GroupedBars("", "ms", (), {"before": ()}), "before: nothing to show."),
         (GroupedBars("", "ms", (), {}), None),
         (GroupedBars("", "ms", ("a",), {}), None),
-        (NAN_POINTS, " at : nothing to show. Lines: l."),
+        (NAN_POINTS, "at : nothing to show. Lines: l."),
         (EMPTY_FLAME, "Nothing to show."),
         (Sparkline(title="", times=(), values=(), low=0.0, high=0.0), "No values."),
         (Sparkline(title="", times=(NAN,), values=(NAN,), low=NAN, high=NAN), "1 values, all unknown."),

@@ -23,12 +23,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from markupsafe import Markup
 from msgspec.structs import replace
+from places import ROOT
+from real_runs import analysis_of
 from report_builders import HOSTILE, ops_table, report_of
 
 from tfperf.report.model import BarChart, Fact, Finding, Report, Section, Sparkline, Table
 from tfperf.report.render import render
-from tfperf.report.render.page import LIMIT_BYTES, environment, page_parts
-from tfperf.report.render.values import without_commands
+from tfperf.report.render.page import LIMIT_BYTES, environment, page_parts, problem_counts
+from tfperf.report.render.values import typeset, without_commands
+from tfperf.sections.diagnosis.catalogue import ADVICE, CAUSE_MEANINGS
 
 ECHARTS_SHA256 = "61f13280aba3161f77fc801bf5f9c786f55f10432153a0683fc5cc0700b013d5"
 
@@ -68,16 +71,17 @@ class Tags(HTMLParser):
 
 
 def test_the_verdict_is_said_in_words_before_all_else() -> None:
-    finding = Finding("input", "problem", "Waits for input.", "prefetch", causes=("input_wait",))
+    finding = Finding("input", "problem", "Waits for input.", "prefetch")
+    evidence = Finding("slow", "problem", "Slow.", causes=("input_wait",), cause_titles=("Waiting for input",))
     first = Section(
-        "overview", "Overview", findings=(finding,), facts=(Fact("step", "Step time", 15.94, "ms", "± 1 ms"),)
+        "overview", "Overview", findings=(finding, evidence), facts=(Fact("step", "Step time", 15.94, "ms", "± 1 ms"),)
     )
     page = page_of(first, Section("gaps", "Gaps", notes=("No device.",)))
     main = page[page.index("<main") :]
     assert main.index('class="verdict problem"') < main.index("Step time")
     assert '<p class="severity">Problem</p><p>Waits for input.</p>' in main
     assert "<b>Try:</b> prefetch" in main
-    assert "<b>See:</b> input_wait in -s diagnosis" in main
+    assert "<b>See:</b> Waiting for input in -s diagnosis" in main
     assert "<dt>Step time</dt><dd>15.9 ms <small>± 1 ms</small></dd>" in main
     badge = '<span class="badge">1<span class="visually-hidden"> problem</span></span>'
     assert f'<a href="#section-overview">Overview {badge}</a>' in page
@@ -226,15 +230,18 @@ def test_the_first_sections_are_open_and_a_folded_one_says_its_first_finding() -
 
 
 def test_hints_at_sections_are_links_to_those_on_the_page() -> None:
-    finding = Finding("f", "hint", "see <i> -s tfdata or -s gone", "-s tfdata --top 9; -s overview.", causes=("input",))
+    finding = Finding("f", "hint", "see <i> -s tfdata or -s gone", "-s tfdata --top 9; -s overview.")
+    evidence = Finding("g", "hint", "Slow.", causes=("input",), cause_titles=("input",))
     notes = ("analyze PATH -s tfdata", "-s tfdatax")
-    page = page_of(Section("overview", "Over & all", findings=(finding,), notes=notes), Section("tfdata", "tf.data"))
+    page = page_of(
+        Section("overview", "Over & all", findings=(finding, evidence), notes=notes), Section("tfdata", "tf.data")
+    )
     main = page.partition("<main")[2].partition('<script type="application/json"')[0]
     assert 'see &lt;i&gt; <a href="#section-tfdata">tf.data</a> or -s gone' in main
     assert '-s tfdata --top 9; <a href="#section-overview">Over &amp; all</a>.' in main
     assert "input in -s diagnosis" in main
     assert "<li>-s tfdatax</li>" in main
-    assert '<li>analyze <a href="#section-tfdata">PATH -s tfdata</a></li>' in main
+    assert '<li><a href="#section-tfdata">tf.data</a></li>' in main
 
 
 def test_a_fact_that_is_a_sentence_is_no_big_number() -> None:
@@ -312,3 +319,44 @@ def test_facts_and_findings_that_are_too_many_are_counted() -> None:
     assert text.count("<dt>A</dt>") == text.count("<p>x</p>") == 200
     assert "Omitted: 1,250 more; JSON has them." in text
     assert ">Omitted: 1 more; JSON" in text
+
+
+MACHINE_WORDS = re.compile(r"\d us\b|\(us\)|(?<= )->(?= )|\bAttribution\b|-s [a-z]+_?[a-z]*(?! --)</a>|PATH</a>")
+
+
+@pytest.mark.parametrize("name", ["input_bound", "retracing"])
+def test_a_page_has_no_machine_words(name: str) -> None:
+    """No codes of causes, options or signs of a terminal; links are named by sections."""
+    report = analysis_of(ROOT / "sample_traces" / name).report()
+    page = render(report, "html")
+    main = re.sub(r"<(script|style)\b.*?</\1>", "", page[page.index("<header") :], flags=re.DOTALL)
+    assert not MACHINE_WORDS.findall(main)
+    text = re.sub(r"<[^>]*>", " ", main)
+    codes = [*CAUSE_MEANINGS, *ADVICE]
+    found = re.findall(rf"(?<![\w.])(?:{'|'.join(code for code in codes if '_' in code)})(?![\w(=.])", text)
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("shorter than 10 us -> step 4 ms", "shorter than 10 µs → step 4 ms"),
+        ("Mean (us)", "Mean (µs)"),
+        ("einsum bsd,de->bse of us", "einsum bsd,de->bse of us"),
+    ],
+)
+def test_prose_is_typeset(text: str, expected: str) -> None:
+    assert typeset(text) == expected
+
+
+def test_a_badge_counts_the_problems_of_the_diagnosis_that_rest_on_a_section() -> None:
+    causes = (Finding("wait", "problem", "Waits."), Finding("launch", "hint", "Launches."))
+    slow = [Finding(f"slow{at}", "problem", "Slow.", causes=("wait", "launch")) for at in range(4)]
+    sections = (
+        Section("diagnosis", "Diagnosis", findings=causes, is_lead=True),
+        Section("tfdata", "tf.data", findings=(*slow, Finding("own", "problem", "Broken."))),
+        Section("kernels", "Kernels", findings=(Finding("small", "hint", "Small.", causes=("launch",)),)),
+    )
+    assert problem_counts(sections) == [1, 2, 0]
+    page = page_of(*sections)
+    assert re.findall(r'class="badge">(\d+)', page) == ["1", "2"]

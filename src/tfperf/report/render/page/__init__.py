@@ -54,7 +54,7 @@ from tfperf.report.render.page.data import (
     table_bars,
 )
 from tfperf.report.render.text_table import LINES, TextTable, cut_note, text_table
-from tfperf.report.render.values import COMMAND_LINE, COMMAND_MARK, brief, cell_text, source_facts
+from tfperf.report.render.values import COMMAND_LINE, COMMAND_MARK, brief, cell_text, source_facts, typeset
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -92,8 +92,8 @@ _SHADES: Mapping[str, tuple[Role, float]] = {
 _REMARK_BYTES = 400
 """Bytes reserved for the remarks of a cut table."""
 _ANCHOR = re.compile(r"[a-z][a-z0-9_]{0,40}")
-_HINT = re.compile(r"(PATH )?-s ([a-z0-9_]+)\b(?! --)")
-"""An option that shows a section in a terminal; with more text around it, it is part of a command."""
+_HINT = re.compile(r"(?:(?:tfperf )?analyze )?(?:PATH )?-s ([a-z0-9_]+)\b(?! --)")
+"""An option that shows a section in a terminal, or the whole command."""
 _OMITTED = "Sections omitted because the HTML report is limited to 5 MB: {} ({}). JSON has them."
 
 
@@ -157,6 +157,26 @@ class PageSection(NamedTuple):
         yield from (table.chart for table in self.tables if table.chart)
 
 
+def problem_counts(sections: Sequence[Section]) -> list[int]:
+    """Return the number of problems of each section: the problems of the leading sections that it shows or rests on.
+
+    A finding without causes counts by itself.
+    """
+    listed = {
+        finding.code
+        for section in sections
+        for finding in section.findings
+        if section.is_lead and finding.severity == "problem"
+    }
+    counts = []
+    for section in sections:
+        problems = [finding for finding in section.findings if finding.severity == "problem"]
+        own = [finding for finding in problems if section.is_lead or not finding.causes]
+        shared = {code for finding in problems for code in finding.causes if code in listed and finding not in own}
+        counts.append(len(own) + len(shared))
+    return counts
+
+
 def render_page(report: Report, _options: RenderOptions) -> str:
     """Return the report as one page of at most `LIMIT_BYTES`; cut tables and omitted sections are noted."""
     sections = page_parts(report.sections)
@@ -203,6 +223,7 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         script=Markup(script),
         source=source_facts(report),
         sections=sections,
+        problems=problem_counts([part.section for part in sections]),
         open_sections=OPEN_SECTIONS,
         links={part.section.name: part for part in reversed(sections)},
         places=_places(sections),
@@ -282,12 +303,12 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
 
 
 def _linked(context: Context, text: str) -> Markup:
-    """Return a text in which `-s NAME` links to that section, by its title unless it is part of a command."""
+    """Return a text in which commands and options that show a section are links to it, by its title."""
     parts, after = Markup(), 0
-    text, sections = brief(text, LONGEST_TEXT), context.get("links", {})
+    text, sections = typeset(brief(text, LONGEST_TEXT)), context.get("links", {})
     for hint in _HINT.finditer(text) if "-s " in text else ():
-        if (part := sections.get(hint[2])) is not None:
-            title = hint[0] if hint[1] else brief(part.section.title, LONGEST_TEXT)
+        if (part := sections.get(hint[1])) is not None:
+            title = brief(part.section.title, LONGEST_TEXT)
             parts += Markup('{}<a href="#{}">{}</a>').format(text[after : hint.start()], part.id, title)
             after = hint.end()
     return parts + text[after:]
@@ -301,5 +322,5 @@ def environment() -> Environment:
     environment = engine(
         "tfperf.report.render.page", longest_text=LONGEST_TEXT, longest_cell=_LONGEST_CELL, keep_trailing_newline=True
     )
-    environment.filters |= {"name": lambda text: brief(text, LONGEST_NAME), "linked": pass_context(_linked)}
+    environment.filters |= {"name": lambda text: typeset(brief(text, LONGEST_NAME)), "linked": pass_context(_linked)}
     return environment

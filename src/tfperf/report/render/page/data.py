@@ -52,7 +52,7 @@ from tfperf.report.model import (
 from tfperf.report.palette import ROLES
 from tfperf.report.render.charts import RESULTS, change_text, comparison_scale, waterfall
 from tfperf.report.render.text_table import header, main_columns
-from tfperf.report.render.values import Plain, brief, cell_text, measure_text, plain
+from tfperf.report.render.values import Plain, brief, cell_text, measure_text, plain, typeset
 
 LONGEST_NAME = 500
 """Characters of a name in a table or a chart; CSV files have whole names."""
@@ -197,6 +197,7 @@ def _line_data(chart: Sparkline) -> JsonObject:
         "times": [_six_digits(chart.times[point]) for point in points],
         "values": [_six_digits(chart.values[point]) for point in points],
         "unit": chart.unit,
+        "span": list(chart.span) if chart.span else None,
     }
 
 
@@ -216,15 +217,19 @@ def _log_data(chart: LogChart) -> JsonObject:
         "kind": "log",
         "x": chart.x_title,
         "y": chart.y_title,
-        "labels": [_short_name(name) for name, _, _ in points],
-        "points": [[x, y] for _, x, y in points],
+        "labels": [_short_name(name) for name, _, _, _ in points],
+        "points": [[x, y] for _, x, y, _ in points],
+        "weights": [weight for _, _, _, weight in points] if chart.weights else [],
+        "weight": chart.weight_title,
         "lines": lines,
     }
 
 
-def _drawn_points(chart: LogChart) -> list[tuple[str, float, float]]:
-    rows = ((name, _six_digits(x), _six_digits(y)) for name, x, y in chart.points)
-    return [(name, x, y) for name, x, y in rows if x and y and x > 0 < y][:_MOST_POINTS]
+def _drawn_points(chart: LogChart) -> list[tuple[str, float, float, float]]:
+    weights = [_six_digits(weight) or 0.0 for weight in chart.weights] or [0.0] * len(chart.points)
+    pairs = zip(chart.points, weights, strict=True)
+    rows = ((name, _six_digits(x), _six_digits(y), weight) for (name, x, y), weight in pairs)
+    return [(name, x, y, weight) for name, x, y, weight in rows if x and y and x > 0 < y][:_MOST_POINTS]
 
 
 def _flame_words(chart: FlameChart) -> str:
@@ -246,10 +251,10 @@ def chart_words(chart: Chart) -> str:
         return _line_words(chart)
     if isinstance(chart, LogChart):
         points = _drawn_points(chart)
-        texts = [f"{_short_name(name)} {format_number(y)} at {format_number(x)}" for name, x, y in points[:_NAMED]]
+        texts = [f"{_short_name(name)} {format_number(y)} at {format_number(x)}" for name, x, y, _ in points[:_NAMED]]
         drawn = _listed(texts, len(points)) or "nothing to show"
         lines = listed(list(map(_short_name, chart.lines))) or "none"
-        return f"{chart.y_title} at {chart.x_title}: {drawn}. Lines: {lines}."
+        return f"{chart.y_title} at {chart.x_title}: {drawn}. Lines: {lines}. {chart.remark}".strip()
     if isinstance(chart, FlameChart):
         return _flame_words(chart)
     if isinstance(chart, SegmentBar):
@@ -406,7 +411,7 @@ def _table_data(table: Table) -> JsonObject:
     main = {column.key for column in main_columns(table)}
     columns = [
         {
-            "title": brief(header(column), LONGEST_NAME),
+            "title": typeset(brief(header(column), LONGEST_NAME)),
             "unit": column.unit,
             "main": column.key in main,
             "tree": bool(column.depth_key),

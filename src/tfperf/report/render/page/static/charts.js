@@ -43,7 +43,8 @@ function roundAxis(most) {
 
 // The same unit at each mark: that of the largest, so that 200 MB stands below 1,000 MB.
 function markText(most, unit) {
-  if (unit === "ms" || unit === "us") return (value) => `${numberText(value, true)} ${unit}`;
+  if (unit === "ms" || unit === "us") return (value) => `${numberText(value, true)} ${unit === "us" ? "µs" : unit}`;
+  if (unit === "%") return (value) => `${numberText(value, true)}%`;
   if (unit !== "bytes") return (value) => measureText(value, unit);
   const place = Math.min(Math.max(Math.floor(Math.log10(most) / 3), 0), BYTE_UNITS.length - 1);
   return (value) => (value ? `${numberText(value / 1000 ** place, true)} ${BYTE_UNITS[place]}` : "0");
@@ -169,6 +170,9 @@ function striped(plain) {
 
 function stepOption(data) {
   const totals = totalsOf(data);
+  // The slider draws its first series, and of a long one only some points: this one holds each total on both sides.
+  const outline = { type: "line", name: "Step time", silent: true, symbol: "none", lineStyle: { opacity: 0 }, clip: true,
+    data: totals.map((total, step) => Math.min(Math.max(total, totals[step - 1] ?? 0, totals[step + 1] ?? 0), data.limit ?? Infinity)) };
   const bars = data.series.map(({ name, values }, number) => {
     const plain = colourOf(name, number);
     const stripes = data.kinds.length ? { color: striped(plain) } : {};
@@ -176,13 +180,15 @@ function stepOption(data) {
     return { type: "bar", stack: "step", name, data: items, color: plain, barCategoryGap: "12%", barMaxWidth: 60,
       large: false, emphasis: { disabled: true } };
   });
-  const series = data.flags.some(Boolean) ? [...bars, flagSeries(data, totals)] : bars;
+  const isLong = data.labels.length >= ZOOM_FROM;
+  const flagged = data.flags.some(Boolean) ? [flagSeries(data, totals)] : [];
+  const series = [...(isLong ? [outline] : []), ...bars, ...flagged];
+  const named = [...bars, ...flagged].map(({ name }) => name);
   const base = basics();
-  const hasZoom = data.labels.length >= ZOOM_FROM;
   return {
-    ...base, series, legend: legend(), dataZoom: zoom(data.labels.length),
+    ...base, series, legend: legend({ data: named }), dataZoom: zoom(data.labels.length),
     tooltip: { ...base.tooltip, trigger: "axis", formatter: stepTooltip(data, totals) },
-    grid: { top: data.limit ? 62 : 44, left: 8, right: 12, bottom: hasZoom ? 56 : 24, containLabel: true },
+    grid: { top: data.limit ? 62 : 44, left: 8, right: 12, bottom: isLong ? 56 : 24, containLabel: true },
     xAxis: nameAxis(data.labels, { name: "step", nameLocation: "middle", nameGap: 28, nameTextStyle: { color: colour("muted") },
       axisLabel: { color: colour("muted"), hideOverlap: true, formatter: (text) => short(text, 12) } }),
     yAxis: valueAxis(markText(0, "ms"), roundAxis(data.limit ?? Math.max(...totals))),
@@ -206,6 +212,7 @@ function barOption(data) {
   const base = basics();
   const isGroup = Boolean(data.series);
   const names = barNames(data);
+  const most = Math.max(0, ...series.flatMap(({ values }) => values));
   const label = { show: true, position: "right", color: colour("text"),
     formatter: (point) => measureText(series[point.seriesIndex].values[point.dataIndex], data.unit) };
   return {
@@ -213,7 +220,7 @@ function barOption(data) {
     tooltip: { ...base.tooltip, formatter: (point) => `${short(data.labels[point.dataIndex], 120)}\n${point.seriesName ? `${point.seriesName}: ` : ""}${measureText(point.value, data.unit)}` },
     legend: isGroup ? legend() : { show: false },
     grid: { top: isGroup ? 34 : 4, left: 8, right: 76, bottom: 4, containLabel: true },
-    xAxis: valueAxis(null, { axisLabel: { show: false }, splitLine: { show: false } }),
+    xAxis: valueAxis(markText(most, data.unit), roundAxis(most)),
     yAxis: nameAxis(data.labels, { inverse: true, axisLabel: { color: colour("text"), lineHeight: 14,
       formatter: (_, row) => names[row], interval: 0 } }),
     series: series.map(({ name, values }, number) => ({
@@ -232,18 +239,21 @@ function barColour(label) {
 
 function lineOption(data) {
   const base = basics();
+  const [from, to] = data.span ?? [data.times[0], data.times.at(-1)];
   const points = data.times.map((time, number) => [time, data.values[number]]);
+  // The last value lasts until the end of the axis.
+  if (to > data.times.at(-1)) points.push([to, data.values.at(-1)]);
   const most = Math.max(...data.values, 0);
-  const interval = roundInterval(data.times.at(-1) - data.times[0]);
-  // Marks are counted from the start of the axis, which therefore is round; its end is that of the values.
-  const times = interval ? { min: Math.floor(data.times[0] / interval) * interval, max: "dataMax", interval } : {};
+  const interval = roundInterval(to - from);
+  // Marks are counted from the start of the axis, so both ends are round.
+  const times = interval ? { min: Math.floor(from / interval + 1e-9) * interval, max: Math.ceil(to / interval - 1e-9) * interval, interval } : {};
   return {
     ...base,
     tooltip: { ...base.tooltip, trigger: "axis", axisPointer: { type: "line" },
       formatter: ([point]) => `${timeText(point.value[0])} ms\n${measureText(point.value[1], data.unit)}` },
     grid: { top: 12, left: 8, right: 24, bottom: 8, containLabel: true },
     xAxis: valueAxis(markText(0, "ms"), { ...times, splitLine: { show: false },
-      axisLabel: { color: colour("muted"), formatter: markText(0, "ms"), hideOverlap: true, showMaxLabel: false } }),
+      axisLabel: { color: colour("muted"), formatter: markText(0, "ms"), hideOverlap: true } }),
     yAxis: valueAxis(markText(most, data.unit), roundAxis(most)),
     series: [{ type: "line", step: "end", data: points, symbol: "none", color: colour("accent"),
       lineStyle: { width: 1.5 }, areaStyle: { opacity: 0.18 } }],
@@ -252,26 +262,39 @@ function lineOption(data) {
 
 // --- points on logarithmic axes ---
 
-function logAxis(title, more = {}) {
+// An axis of whole powers of ten around the values, so that no point lies on its edge.
+function logAxis(title, values, more = {}) {
+  const powers = values.map(Math.log10);
+  const [first, last] = [Math.floor(Math.min(...powers) - 0.2), Math.ceil(Math.max(...powers) + 0.2)];
   return { type: "log", name: title, nameLocation: "middle", nameTextStyle: { color: colour("muted") },
-    axisLabel: { color: colour("muted"), formatter: (value) => numberText(value, true), hideOverlap: true },
+    min: 10 ** first, max: 10 ** last, interval: 1,
+    axisLabel: { color: colour("muted"), formatter: (value) => powerText(value), hideOverlap: true },
     splitLine: { lineStyle: { color: colour("line") } }, axisTick: { show: false }, ...more };
+}
+
+// 0.001, 10, 10,000; further powers with an exponent.
+function powerText(value) {
+  const power = Math.round(Math.log10(value));
+  return power >= 0 && power < 6 ? (10 ** power).toLocaleString("en-US") : power < 0 && power > -6 ? (10 ** power).toFixed(-power) : `1e${power}`;
 }
 
 function logOption(data) {
   const base = basics();
-  const words = ({ value: [x, y], name }) => `${name}\n${numberText(y, true)} ${data.y}\n${numberText(x, true)} ${data.x}`;
+  const all = [...data.points, ...data.lines.flatMap((line) => line.points)];
+  const share = (number) => (data.weights.length ? `\n${percentText(data.weights[number])}% of ${data.weight}` : "");
+  const words = ({ value: [x, y], name, dataIndex }) => `${name}\n${numberText(y, true)} ${data.y}\n${numberText(x, true)} ${data.x}${share(dataIndex)}`;
   const lines = data.lines.map(({ name, points }, number) => ({ type: "line", name, data: points, symbol: "none",
     silent: true, color: colourOf(name, number), lineStyle: { width: 1.5 } }));
-  const points = { type: "scatter", name: "Instructions", symbolSize: 9, color: colour("accent"),
+  const points = { type: "scatter", name: data.weights.length ? `ops (area: share of ${data.weight})` : "ops", color: colour("accent"),
+    symbolSize: (_, { dataIndex }) => (data.weights.length ? Math.max(40 * Math.sqrt(data.weights[dataIndex] / 100), 5) : 9),
     itemStyle: { opacity: 0.75 }, data: data.points.map((value, number) => ({ value, name: data.labels[number] })) };
   return {
     ...base,
     tooltip: { ...base.tooltip, trigger: "item", formatter: words },
-    legend: legend({ data: lines.map(({ name }) => name) }),
+    legend: legend({ data: [...lines, points].map(({ name }) => name) }),
     grid: { top: 40, left: 30, right: 24, bottom: 34, containLabel: true },
-    xAxis: logAxis(data.x, { nameGap: 28 }),
-    yAxis: logAxis(data.y, { nameGap: 48 }),
+    xAxis: logAxis(data.x, all.map(([x]) => x), { nameGap: 28 }),
+    yAxis: logAxis(data.y, all.map(([, y]) => y), { nameGap: 48 }),
     series: [...lines, points],
   };
 }
@@ -286,7 +309,7 @@ function heightOf(data) {
   if (data.kind === "log") return 360;
   const single = barNames(data).some((name) => name.includes("\n")) ? 36 : 26;
   const rowHeight = data.series ? 10 + 20 * data.series.length : single;
-  return Math.max(data.labels.length * rowHeight, 40) + (data.series ? 44 : 10);
+  return Math.max(data.labels.length * rowHeight, 40) + (data.series ? 68 : 34);
 }
 
 function isEmpty(data) {

@@ -22,7 +22,6 @@ function histogram(times, most) {
 // Add the median, the band, the selected step and the histogram to the chart of steps.
 function withSpread(option, data) {
   const { usual } = data;
-  option.legend.data = option.series.map(({ name }) => name);
   const marks = { type: "line", name: "marks", data: [], silent: true, tooltip: { show: false }, markLine: { silent: true, symbol: "none", data: [] } };
   const lines = marks.markLine.data;
   const text = { color: colour("text"), backgroundColor: colour("surface"), padding: [1, 3], fontSize: 11 };

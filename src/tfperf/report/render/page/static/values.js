@@ -63,5 +63,5 @@ function valueText(value, unit) {
 function measureText(value, unit) {
   const text = valueText(value, unit);
   if (value === null || ["", "count", "bytes"].includes(unit)) return text;
-  return unit === "%" ? `${text}%` : `${text} ${unit}`;
+  return unit === "%" ? `${text}%` : `${text} ${unit === "us" ? "µs" : unit}`;
 }
