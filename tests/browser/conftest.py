@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -55,6 +56,16 @@ def browser() -> Iterator[Browser]:
         started = playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))
         yield started
         started.close()
+
+
+@pytest.fixture(scope="session")
+def axe() -> str:
+    """Return the script of axe-core, which checks a page for accessibility."""
+    try:
+        package = files("axe_playwright_python")
+    except ImportError:
+        _missing("the package axe-playwright-python is not installed")
+    return package.joinpath("axe.min.js").read_text("utf-8")
 
 
 Open = Callable[..., "Page"]

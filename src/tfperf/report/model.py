@@ -383,6 +383,43 @@ class GaugeChart(Struct, frozen=True, kw_only=True):
     level: Level = "brief"
 
 
+class Change(Struct, frozen=True, kw_only=True):
+    """A change of the program: `after` is the time in ms with it, at best and at worst, if `condition` holds.
+
+    `of` completes the time in words, such as "for the same number of examples". `snippet` is code to type: lines that
+    start with `+ `, `- ` or two spaces, as in a diff.
+    """
+
+    text: str
+    after: tuple[float, float] | None = None
+    of: str = ""
+    condition: str = ""
+    snippet: str = ""
+    url: str = ""
+
+
+class Card(Struct, frozen=True, kw_only=True):
+    """A cause of lost time and its changes, the best one first.
+
+    `before` is the current time in ms of `whole`. The first change saves `saved` ms of the cause's own time, at least
+    and at most, or nothing that is known; the savings of cards with the same `whole` do not overlap. `see` names the
+    sections with the evidence.
+    """
+
+    code: str
+    title: str
+    role: Role
+    severity: Severity
+    cost: str
+    detail: str
+    confidence: str
+    whole: str
+    before: float
+    saved: tuple[float, float] | None
+    changes: tuple[Change, ...]
+    see: tuple[str, ...] = ()
+
+
 class Sparkline(Struct, frozen=True, kw_only=True):
     """A value over time in one row: each value lasts from its time (ms) to the next; `low` and `high` are the scale.
 
@@ -557,6 +594,8 @@ class Section(Shown, Struct, frozen=True):
     title: str
     findings: tuple[Finding, ...] = ()
     facts: tuple[Fact, ...] = ()
+    cards: tuple[Card, ...] = ()
+    """Pages have them in place of the tables, and of the findings after the first one."""
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
     notes: tuple[str, ...] = ()

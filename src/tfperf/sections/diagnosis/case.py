@@ -140,6 +140,7 @@ class Case(Struct, frozen=True, kw_only=True):
             rest_ms=rest_ms,
             assumption=assumption or advice.assumption,
             url=advice.urls.get(self.program.api, advice.url),
+            snippet=advice.snippet(self.program.api, is_tpu=self.program.is_tpu),
             is_per_examples=advice.is_per_examples,
         )
 

@@ -242,10 +242,16 @@ class Advice(Struct, frozen=True, kw_only=True):
     """As in `Action`."""
     on_tpus: Mapping[Api, str] | None = None
     """Texts for jobs on TPUs, if they differ."""
+    snippets: Mapping[Api, str] = {}
+    """Code to type, as in `tfperf.report.model.Change`."""
 
     def text(self, api: Api, *, is_tpu: bool) -> str | None:
         """Return the change as text; None if the advice does not apply."""
         return (self.texts if self.on_tpus is None or not is_tpu else self.on_tpus).get(api)
+
+    def snippet(self, api: Api, *, is_tpu: bool) -> str:
+        """Return code to type; empty if there is none, or if TPUs have another text."""
+        return "" if is_tpu and self.on_tpus is not None else self.snippets.get(api, "")
 
 
 def everywhere(text: str) -> dict[Api, str]:
@@ -280,6 +286,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.3, 1.0),
         assumption="batches can be made during the previous step",
         url=f"{GUIDE}/data_performance",
+        snippets={"keras": "+ model.fit(dataset.prefetch(tf.data.AUTOTUNE))"},
     ),
     "look_at_stages": Advice(
         texts=everywhere("list the time of each pipeline stage: tfperf analyze PATH -s tfdata"),
@@ -295,6 +302,7 @@ ADVICE: Mapping[str, Advice] = {
         assumption="at least half of the copy overlaps device compute",
         url=f"{API}/data/experimental/prefetch_to_device",
         urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
+        snippets=in_tensorflow("+ dataset = dataset.apply(tf.data.experimental.prefetch_to_device('/GPU:0'))"),
     ),
     "smaller_types": Advice(
         texts=everywhere("send smaller types, such as uint8 instead of float32, and convert them on the device"),
@@ -328,6 +336,7 @@ ADVICE: Mapping[str, Advice] = {
         assumption="later calls neither trace nor compile; first-run work of a new program is not counted",
         url=f"{GUIDE}/function#controlling_retracing",
         urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
+        snippets={"tensorflow": "+ @tf.function(reduce_retracing=True)\n  def train_step(...):"},
     ),
     "pad_shapes": Advice(
         texts={
@@ -383,6 +392,10 @@ ADVICE: Mapping[str, Advice] = {
         assumption="fewer checkpoints suffice",
         url=f"{GUIDE}/checkpoint",
         urls={"jax": "https://orbax.readthedocs.io/en/latest/"},
+        snippets={
+            "keras": "+ keras.callbacks.ModelCheckpoint(..., save_freq=1000)",
+            "tensorflow": "+ options = tf.train.CheckpointOptions(enable_async=True)",
+        },
     ),
     "longer_epochs": Advice(
         texts={
@@ -392,6 +405,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="epochs do not require a new iterator",
         url=f"{GUIDE}/data_performance",
+        snippets={"keras": "+ model.fit(dataset.repeat(), steps_per_epoch=1000)"},
     ),
     "evaluate_less": Advice(
         texts={
@@ -401,6 +415,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 0.9),
         assumption="evaluation every 2nd to 10th time suffices",
         url="https://keras.io/api/models/model_training_apis/",
+        snippets={"keras": "+ model.fit(..., validation_freq=5)"},
     ),
     "profile_later": Advice(
         texts={
@@ -411,6 +426,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.9, 1.0),
         assumption="later calls do not retrace",
         url=f"{GUIDE}/profiler",
+        snippets={"keras": "+ keras.callbacks.TensorBoard(..., profile_batch=(20, 40))"},
     ),
     "use_function": Advice(
         texts={
@@ -428,6 +444,7 @@ ADVICE: Mapping[str, Advice] = {
         ),
         url=f"{GUIDE}/function",
         urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
+        snippets={"tensorflow": "+ @tf.function\n  def train_step(...):", "jax": "+ @jax.jit\n  def train_step(...):"},
     ),
     "mark_steps": Advice(
         texts=in_tensorflow(
@@ -445,6 +462,7 @@ ADVICE: Mapping[str, Advice] = {
             "long as now, or a fifth of that"
         ),
         url="https://keras.io/api/models/model_training_apis/",
+        snippets={"keras": "- model.compile(..., run_eagerly=True)\n+ model.compile(...)"},
     ),
     "convert_once": Advice(
         texts={
@@ -474,6 +492,7 @@ ADVICE: Mapping[str, Advice] = {
             "long as now, or a fifth of that"
         ),
         url=f"{API}/config/run_functions_eagerly",
+        snippets=in_tensorflow("- tf.config.run_functions_eagerly(True)"),
     ),
     "one_iterator": Advice(
         texts={
@@ -496,6 +515,10 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.3, 0.8),
         assumption="XLA can compile the model, and launches 1.5 to 5 times fewer kernels (a guess)",
         url="https://www.tensorflow.org/xla",
+        snippets={
+            "keras": "+ model.compile(..., jit_compile=True)",
+            "tensorflow": "+ @tf.function(jit_compile=True)\n  def train_step(...):",
+        },
     ),
     "larger_batch": Advice(
         texts=everywhere(_BATCH),
@@ -512,6 +535,7 @@ ADVICE: Mapping[str, Advice] = {
             "ops, 0 to 10% of steps of many ops"
         ),
         url="https://keras.io/api/models/model_training_apis/",
+        snippets={"keras": "+ model.compile(..., steps_per_execution=10)"},
     ),
     "loop_in_function": Advice(
         texts={
@@ -532,6 +556,7 @@ ADVICE: Mapping[str, Advice] = {
         },
         url=f"{GUIDE}/profiler",
         urls={"jax": "https://docs.jax.dev/en/latest/profiling.html"},
+        snippets=in_tensorflow("  tfperf run --python-trace train.py"),
     ),
     "wait_in_threads": Advice(
         texts={
@@ -585,6 +610,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="most objects are from the setup, or collection is off; memory for reference cycles is available",
         url="https://docs.python.org/3/library/gc.html#gc.freeze",
+        snippets=everywhere("+ gc.freeze()  # once, after the setup"),
     ),
     "mixed_precision": Advice(
         texts={
@@ -600,6 +626,7 @@ ADVICE: Mapping[str, Advice] = {
         assumption="rule of thumb: matrix products take 1.5 to 4 times less time in 16 bit, if the roofline allows it",
         url=f"{GUIDE}/mixed_precision",
         urls={"jax": "https://docs.jax.dev/en/latest/default_dtypes.html"},
+        snippets={"keras": "+ keras.mixed_precision.set_global_policy('mixed_float16')"},
     ),
     "keep_layout": Advice(
         texts={
@@ -627,6 +654,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.0, 0.5),
         assumption="16 bit halves the time of ops on 32-bit numbers, if the shapes in the profile identify these ops",
         url=f"{GUIDE}/gpu_performance_analysis",
+        snippets={"keras": "+ keras.mixed_precision.set_global_policy('mixed_bfloat16')"},
     ),
     "aligned_sizes": Advice(
         texts=everywhere("round sizes up to multiples of 8 (better 64): units, channels, vocabulary, batch"),
@@ -684,6 +712,13 @@ ADVICE: Mapping[str, Advice] = {
         assumption="the devices are intended for this job; the profile does not show the speedup",
         url=f"{GUIDE}/distributed_training",
         urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
+        snippets={
+            "keras": (
+                "+ with tf.distribute.MirroredStrategy().scope():\n"
+                "+     model = build_model()\n"
+                "+     model.compile(...)"
+            )
+        },
     ),
     "start_all_devices": Advice(
         texts={
@@ -728,6 +763,10 @@ ADVICE: Mapping[str, Advice] = {
         ),
         assumption=_ABOUT_FAILING,
         url=f"{GUIDE}/gpu#limiting_gpu_memory_growth",
+        snippets=in_tensorflow(
+            "+ for gpu in tf.config.list_physical_devices('GPU'):\n"
+            "+     tf.config.experimental.set_memory_growth(gpu, True)"
+        ),
     ),
     "raise_pinned_limit": Advice(
         texts=in_tensorflow("raise TF_GPU_HOST_MEM_LIMIT_IN_MB, or prefetch fewer batches"),
@@ -795,6 +834,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="a core is free for them during the previous step, or their results are stored",
         url=f"{GUIDE}/keras/preprocessing_layers",
+        snippets=in_tensorflow("+ dataset = dataset.map(f, num_parallel_calls=tf.data.AUTOTUNE).prefetch(2)"),
     ),
     "sparse_product": Advice(
         texts=in_tensorflow(
@@ -857,6 +897,10 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.3, 0.8),
         assumption="XLA can compile the model, and reads and writes each variable once per update",
         url="https://www.tensorflow.org/xla",
+        snippets={
+            "keras": "+ model.compile(..., jit_compile=True)",
+            "tensorflow": "+ @tf.function(jit_compile=True)\n  def train_step(...):",
+        },
     ),
     "gather_rows": Advice(
         texts={

@@ -44,6 +44,8 @@ class Action(Struct, frozen=True, kw_only=True):
     url: str
     rest_ms: Range | None = None
     """Step time if the rest of the step takes as long as now; None if `step_ms` assumes that already."""
+    snippet: str = ""
+    """Code to type, as in `tfperf.report.model.Change`."""
     is_per_examples: bool = False
     """Whether `step_ms` is for the current number of examples, which are then a part of a larger step."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfperf.analysis.registry import Results, present
 from tfperf.base.units import PS_PER_MS, format_ms, format_percent, without_middle
-from tfperf.report.model import Fact, Finding, Level, Quantity, Section, Segment, SegmentBar, Severity
+from tfperf.report.model import Card, Change, Fact, Finding, Level, Quantity, Section, Segment, SegmentBar, Severity
 from tfperf.report.palette import ROLES, Role
 from tfperf.sections.batch import examples_per_second
 from tfperf.sections.diagnosis import ACTIONS, CAUSES
@@ -71,6 +71,7 @@ def build(results: Results) -> Section:
         "Diagnosis",
         findings=_findings(diagnosis),
         facts=_facts(results) if has_steps else (),
+        cards=tuple(_card(cause) for cause in diagnosis.causes),
         charts=segment_bars(results),
         tables=present(CAUSES.build(results, level="full"), ACTIONS.build(results, level="full")),
         notes=tuple(notes),
@@ -116,10 +117,57 @@ def finding_of(cause: Cause, level: Level = "brief") -> Finding:
     sentence = sentence_of(cause)
     if cause.kind not in _MAIN_KINDS:
         sentence = f"{step_word(cause.kind).capitalize()}s: {sentence}"
-    severity: Severity = "hint" if cause.gain >= WORTH_FIXING else "info"
+    return Finding(cause.code, _severity(cause), sentence, text, level, quantities=quantities)
+
+
+def _severity(cause: Cause) -> Severity:
     if cause.gain >= _PROBLEM or cause.code == "memory_pressure":
-        severity = "problem"
-    return Finding(cause.code, severity, sentence, text, level, quantities=quantities)
+        return "problem"
+    return "hint" if cause.gain >= WORTH_FIXING else "info"
+
+
+def _card(cause: Cause) -> Card:
+    """Return a cause as a card. What its first change saves is of its own time, which no other cause has."""
+    step = step_word(cause.kind)
+    whole = "step" if cause.kind in _MAIN_KINDS else step
+    if cause.of == "wall":
+        whole = "wall time per step"
+    cost = ""
+    if cause.cost_percent is not None and cause.cost_ms is not None:
+        low, high = format_ms(cause.cost_ms.low), format_ms(cause.cost_ms.high)
+        cost = f"{stated(cause.cost_percent)} of the {whole}: {low if low == high else f'{low} to {high}'} ms"
+    best = cause.actions[0] if cause.actions else None
+    after = best and (best.rest_ms or best.step_ms)
+    saved = None
+    if after and cause.cost_ms is not None:
+        least, most = (min(max(cause.step_ms - each, 0.0), cause.cost_ms.high) for each in (after.high, after.low))
+        saved = (least, most)
+    return Card(
+        code=cause.code,
+        title=cause.title if cause.kind in _MAIN_KINDS else f"{step.capitalize()}s: {cause.title}",
+        role=CAUSE_MEANINGS[cause.code].role,
+        severity=_severity(cause),
+        cost=cost,
+        detail=cause.detail,
+        confidence=cause.confidence,
+        whole=f"{whole} on {cause.host}" if cause.host else whole,
+        before=cause.step_ms,
+        saved=saved,
+        changes=tuple(_change(cause, action) for action in cause.actions),
+        see=tuple(dict.fromkeys(each.section for each in cause.rests_on)),
+    )
+
+
+def _change(cause: Cause, action: Action) -> Change:
+    of = " of wall time per step" if cause.of == "wall" else ""
+    return Change(
+        text=action.text,
+        after=None if action.step_ms is None else (action.step_ms.low, action.step_ms.high),
+        of=" for the same number of examples" if action.is_per_examples else of,
+        condition=action.assumption,
+        snippet=action.snippet,
+        url=action.url,
+    )
 
 
 def _estimate(cause: Cause, action: Action) -> tuple[Quantity, ...]:

@@ -121,6 +121,7 @@ def _pipeline_actions(case: Case, tfdata: TfData) -> tuple[Action, ...]:
             step_ms=after(change.low_ms, change.high_ms),
             assumption=change.assumption,
             url=change.url,
+            snippet=change.diff,
         )
         for change in actions_of(tfdata)
     )

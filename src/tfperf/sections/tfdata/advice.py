@@ -13,7 +13,7 @@ from tfperf.report.model import Finding, Quantity, Severity
 from tfperf.sections.overview.summary import INPUT_LIMITS, step_after
 from tfperf.sections.tfdata.analysis import TfData
 from tfperf.sections.tfdata.pipeline import PASSING_ON, Pipeline, StageStats, stage_name
-from tfperf.sections.tfdata.pipeline_code import cache_size, calls_of, changed_code, if_same, with_split_cache
+from tfperf.sections.tfdata.pipeline_code import cache_size, calls_of, changed_code, diff_of, if_same, with_split_cache
 from tfperf.sections.tfdata.whatif import Estimate, Outlook
 
 CAUSES_OF_INPUT = ("input_wait", "input_contention")
@@ -51,6 +51,8 @@ class PipelineAction(Struct, frozen=True, kw_only=True):
     """Code of the whole pipeline with the change; empty if unknown."""
     line: str = ""
     """New or changed calls in it."""
+    diff: str = ""
+    """The change as a diff with one call per line; empty if unknown."""
 
     @property
     def gain(self) -> str:
@@ -150,6 +152,7 @@ def _action(pipeline: Pipeline, index: int | None, rule: StageRule, estimate: Es
         url=rule.url,
         program="" if changed is None else changed.code,
         line="" if changed is None else changed.line,
+        diff="" if changed is None else diff_of(calls_of(pipeline, pipeline.limiting or 0), changed.calls),
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from difflib import ndiff
 from typing import Literal
 
 from msgspec import Struct
@@ -112,6 +113,14 @@ def _full(call: Call) -> str:
         return call.text
     inside = call.text.removesuffix(")")
     return f"{inside}{'' if inside.endswith('(') else ', '}{call.options})"
+
+
+def diff_of(before: Calls, after: Calls) -> str:
+    """Return a change of a program as a diff with one call per line."""
+    old, new = (
+        [("    " if place else "") + _full(call) for place, call in enumerate(each)] for each in (before, after)
+    )
+    return "\n".join(line for line in ndiff(old, new) if not line.startswith("?"))
 
 
 def calls_of(pipeline: Pipeline, index: int) -> Calls:

@@ -308,12 +308,12 @@ def test_a_value_that_nobody_gave_is_an_error() -> None:
 
 def test_no_template_switches_escaping_off() -> None:
     sources = [file.read_text("utf-8") for file in (files("tfperf.report.render.page") / "templates").iterdir()]
-    assert len(sources) == 4
+    assert len(sources) == 6
     assert not [source for source in sources if re.search(r"\|\s*safe|autoescape|Markup", source)]
 
 
 def test_facts_and_findings_that_are_too_many_are_counted() -> None:
-    imports = '{% from "section.html" import facts_list, findings_list %}'
+    imports = '{% from "facts.html" import facts_list %}{% from "section.html" import findings_list %}'
     source = imports + '{{ facts_list(facts, "facts") }}{{ findings_list(findings) }}'
     text = filled(source, facts=[Fact("a", "A", 1)] * 1_450, findings=[Finding("a", "hint", "x")] * 201)
     assert text.count("<dt>A</dt>") == text.count("<p>x</p>") == 200

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from itertools import count
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
@@ -53,6 +54,7 @@ from tfperf.report.render.page.data import (
     picture_rows,
     table_bars,
 )
+from tfperf.report.render.page.hero import PageCard, Spark, page_cards, spark_of
 from tfperf.report.render.text_table import LINES, TextTable, cut_note, text_table
 from tfperf.report.render.values import COMMAND_LINE, COMMAND_MARK, brief, cell_text, source_facts, typeset
 
@@ -71,8 +73,8 @@ FIRST_ROWS = 10
 
 _LONGEST_CELL = 120
 _STATIC = (
-    *("page.css", "echarts.common.min.js", "values.js", "table_rows.js", "tables.js", "charts.js"),
-    *("picture_data.js", "picture.js", "steps.js", "search.js", "page.js"),
+    *("page.css", "hero.css", "echarts.common.min.js", "values.js", "table_rows.js", "tables.js", "charts.js"),
+    *("picture_data.js", "picture.js", "steps.js", "search.js", "hero.js", "page.js"),
 )
 _SHADES: Mapping[str, tuple[Role, float]] = {
     "input": ("input", 0.0),
@@ -109,6 +111,8 @@ class PageChart(Struct, frozen=True):
     """For a picture: a table for screen readers."""
     bar: SegmentBar | None = None
     """A bar, drawn without scripts."""
+    spark: Spark | None = None
+    """The steps of the bar."""
     drawing: Markup | None = None
     comparison: DrawnComparison | None = None
     gauges: GaugeChart | None = None
@@ -145,6 +149,7 @@ class PageSection(NamedTuple):
     section: Section
     charts: Sequence[PageChart] = ()
     tables: Sequence[PageTable] = ()
+    cards: Sequence[PageCard] = ()
 
     @property
     def gist(self) -> str:
@@ -227,11 +232,18 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         open_sections=OPEN_SECTIONS,
         links={part.section.name: part for part in reversed(sections)},
         places=_places(sections),
+        compare=_compare(report),
         charts=Markup(COMMAND_MARK.sub(r"\\u0023#", charts.replace("<", r"\u003c"))),
     )
     # Skip the library, which is most of the page; it contains no such text.
     before, _, after = page.partition(library)
     return f"{_without_commands(before)}{library}{_without_commands(after)}"
+
+
+def _compare(report: Report) -> str:
+    """Return the command that compares this run with a later one."""
+    folder = report.source.get("folder")
+    return f"tfperf diff {quote(folder) if isinstance(folder, str) and folder else 'BEFORE'} AFTER"
 
 
 def _places(sections: Sequence[PageSection]) -> dict[str, tuple[str, int, int, str]]:
@@ -253,14 +265,15 @@ def _without_commands(page: str) -> str:
 @lru_cache(maxsize=1)
 def _style_and_scripts() -> tuple[str, str, str]:
     folder = files("tfperf.report.render.page") / "static"
-    style, library, *scripts = (folder.joinpath(name).read_text("utf-8") for name in _STATIC)
+    style, hero, library, *scripts = (folder.joinpath(name).read_text("utf-8") for name in _STATIC)
     roles = (
         f".role-{role} {{ fill: {each.colour}; background: {each.colour}; color: {each.ink} }}\n"
+        f".role-{role} text {{ stroke: {each.colour} }}\n"
         for role, each in ROLES.items()
     )
     shades = "".join(f"--{name}: {_shade(*shade)}; " for name, shade in _SHADES.items())
     return (
-        style + f":root {{ {shades}}}\n" + "".join(roles) + flame_style(),
+        style + hero + f":root {{ {shades}}}\n" + "".join(roles) + flame_style(),
         library,
         '"use strict";\n' + "\n".join((flame_script(), *scripts)),
     )
@@ -285,20 +298,22 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
         bar = chart if isinstance(chart, SegmentBar) else None
         compared = drawn_comparison(chart) if isinstance(chart, ComparisonChart) else None
         gauges = chart if isinstance(chart, GaugeChart) else None
-        return PageChart(name, chart.title, words, has_numbers, data, rows, bar, drawing, compared, gauges)
+        spark = None if bar is None else spark_of(bar)
+        return PageChart(name, chart.title, words, has_numbers, data, rows, bar, spark, drawing, compared, gauges)
 
     parts, names = [], [section.name for section in sections]
     for number, section in enumerate(sections):
         has_bars = any(isinstance(chart, BarChart) for chart in section.charts)
         charts = list(map(numbered, section.charts))
         tables = []
-        for table in section.tables:
+        for table in () if section.cards else section.tables:
             bars = None if has_bars else table_bars(table)
             name = f"table-{next(table_numbers)}"
             tables.append(PageTable(name, table, pack(table), numbered(bars) if bars else None))
         # Links use names, so that they stay valid; numbers replace unusual names.
         is_good = bool(_ANCHOR.fullmatch(section.name)) and names.count(section.name) == 1
-        parts.append(PageSection(f"section-{section.name if is_good else number}", section, charts, tables))
+        name = f"section-{section.name if is_good else number}"
+        parts.append(PageSection(name, section, charts, tables, page_cards(section.cards)))
     return parts
 
 
