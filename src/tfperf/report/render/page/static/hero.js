@@ -13,7 +13,7 @@ function openCards() {
 function addCopyButton(snippet) {
   const button = element("button", { type: "button", textContent: "Copy" });
   button.addEventListener("click", async () => {
-    const isCopied = await copyText(codeIn(snippet.querySelector("code").textContent));
+    const isCopied = await copyText(codeIn(snippet.querySelector("code").textContent.trimEnd()));
     button.textContent = isCopied ? "Copied" : "Not copied";
     setTimeout(() => (button.textContent = "Copy"), 2000);
   });
