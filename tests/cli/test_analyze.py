@@ -326,3 +326,19 @@ def test_only_a_page_can_be_opened(options: tuple[str, ...], samples: Path, run_
     result = run_tfperf("analyze", samples / "input_bound", "--open", *options)
     assert (result.exit_code, result.stdout, opened) == (2, "", [])
     assert "--open requires an HTML report" in result.stderr
+
+
+def test_the_earlier_run_of_a_logdir_is_named_with_the_command_that_compares_it(
+    samples: Path, tmp_path: Path, run_tfperf: Run
+) -> None:
+    runs = tmp_path / "plugins" / "profile"
+    for name, sample in (("2026_11_20_12_00_00", "input_bound"), ("2026_11_21_12_00_00", "input_fixed")):
+        shutil.copytree(next((samples / sample / "plugins" / "profile").iterdir()), runs / name)
+    newest = " ".join(run_tfperf("analyze", tmp_path).stdout.split())
+    assert f"Earlier run: 2026_11_20_12_00_00. To compare: tfperf diff {tmp_path}" in newest
+    for arguments in (
+        (runs / "2026_11_21_12_00_00",),
+        (tmp_path, "--run", "2026_11_20_12_00_00"),
+        (tmp_path, "--full"),
+    ):
+        assert "Earlier run" not in run_tfperf("analyze", *arguments).stdout
