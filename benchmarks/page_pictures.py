@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 README_PICTURE, STEP_PICTURE = IMAGES / "page.png", IMAGES / "step.png"
-_README_SIZE = (1200, 1155)
+_README_SIZE = (1200, 740)
 _FLAGS = ("--headless", "--no-sandbox", "--disable-gpu")
 
 
