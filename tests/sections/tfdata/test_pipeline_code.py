@@ -13,10 +13,13 @@ from sections.tfdata.made_pipelines import main_of, waiting_job
 from tfperf.sections.tfdata.advice import rule_for
 from tfperf.sections.tfdata.pipeline import Pipeline
 from tfperf.sections.tfdata.pipeline_code import (
+    NEW_CACHE,
+    Call,
     cache_size,
     calls_of,
     changed_code,
     code_of,
+    diff_of,
     if_same,
     kept_stages,
     with_cache,
@@ -197,3 +200,14 @@ def test_no_cache_keeps_batches_of_a_generator_of_keras(tmp_path: Path) -> None:
     assert with_cache(pipeline, index_of(pipeline, "Generator")) is None
     rule = known(rule_for(pipeline, index_of(pipeline, "Generator")))
     assert rule.action.startswith("for a keras.utils.PyDataset: workers=4, max_queue_size=20, and use_multiprocessing")
+
+
+def test_a_change_is_a_diff_with_one_call_per_line() -> None:
+    source, function = Call("source", "ds", 2), Call("map", ".map(f)", 1)
+    parallel = Call("map", ".map(f)", 1, options="num_parallel_calls=tf.data.AUTOTUNE")
+    assert diff_of((source, function), (source, parallel, NEW_CACHE)).split("\n") == [
+        "  ds",
+        "-     .map(f)",
+        "+     .map(f, num_parallel_calls=tf.data.AUTOTUNE)",
+        "+     .cache()",
+    ]
