@@ -22,11 +22,12 @@ SIGNS = (
     ".cache()",
     "The pipeline is too slow",
     "numpy_function",
-    "less time per step",
-    "Largest change: Input",
-    "Before: highly input-bound",
-    "The limit passed.",
-    "BREACHED: max-regression 10%",
+    "x faster (",
+    "ms per step",
+    "ms before",
+    "Waiting for input",
+    "PASS. The limit passed.",
+    "FAIL. BREACHED: max-regression 10%",
     "exit code 3",
 )
 SHORTER = ("time.sleep(0.02)", "time.sleep(0.006)")
