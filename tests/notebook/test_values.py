@@ -20,8 +20,9 @@ import tfperf
 from tfperf.analysis.registry import AnySection, section_names
 from tfperf.base.units import PS_PER_MS
 from tfperf.notebook.values import COLOURS, MOST_ROWS, bars_of, cells_of, html_of
-from tfperf.report.model import BarChart, Column, SegmentBar, Table, table_of
+from tfperf.report.model import BarChart, Column, Report, SegmentBar, Table, table_of
 from tfperf.report.palette import ROLES
+from tfperf.report.render import render
 from tfperf.trace.steps.categories import CATEGORY_TITLES, WITH_COPIES
 
 if TYPE_CHECKING:
@@ -311,7 +312,7 @@ def test_each_category_has_a_colour_of_its_own_the_one_of_the_page() -> None:
     assert list(COLOURS) == list(WITH_COPIES)
     assert len(set(COLOURS.values())) == len(COLOURS)
     static = files("tfperf.report.render.page") / "static"
-    light = dict(re.findall(r"--([\w-]+): light-dark\((#\w+),", (static / "page.css").read_text("utf-8")))
+    light = dict(re.findall(r"--([\w-]+): (#\w+);", render(Report({}, {}), "html").partition("</style>")[0]))
     variables = dict(re.findall(r'"([\w ]+)": "([\w-]+)"', (static / "charts.js").read_text("utf-8")))
     assert {key: light[variables[CATEGORY_TITLES[key].lower()]] for key in WITH_COPIES} == COLOURS
 

@@ -187,16 +187,16 @@ def environment() -> Environment:
 
 
 COLOURS = {
-    "compilation": "#8a4b2a",
-    "output": "#4a7fc1",
-    "input": "#d1495b",
-    "host_to_device": "#e58a96",
-    "kernel_launch": "#8c5bb5",
-    "host_compute": "#e0a030",
-    "device_collectives": "#2a9aa8",
-    "device_to_device": "#7cc0b6",
-    "device_compute": "#3a9d6a",
-    "all_others": "#aab2be",
+    "compilation": "#0241e1",
+    "output": "#a88620",
+    "input": "#dd7c66",
+    "host_to_device": "#f0bf2e",
+    "kernel_launch": "#a5709c",
+    "host_compute": "#82a696",
+    "device_collectives": "#47bbe8",
+    "device_to_device": "#f8df96",
+    "device_compute": "#064d2c",
+    "all_others": "#dcdce0",
 }
 _ROWS = 10
 _LINES = 4
