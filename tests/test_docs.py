@@ -230,7 +230,7 @@ def glossary(_: str) -> str:
 
 def of_shared_trace(name: str) -> str:
     """Return the first screen of a trace that is no part of the project."""
-    code, stdout, stderr = follow(f"tfperf analyze {TRACES / name}", ROOT)
+    code, stdout, stderr = follow(f"tfperf analyze {Path(name).name}", (TRACES / name).parent)
     assert (code, stderr) == (0, ""), name
     return f"```text\n$ tfperf analyze {Path(name).name}\n{stdout.rstrip()}\n```\n"
 

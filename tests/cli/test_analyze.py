@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
@@ -342,3 +343,27 @@ def test_the_earlier_run_of_a_logdir_is_named_with_the_command_that_compares_it(
         (tmp_path, "--full"),
     ):
         assert "Earlier run" not in run_tfperf("analyze", *arguments).stdout
+
+
+def test_one_table_sorted_by_a_column(samples: Path, run_tfperf: Run) -> None:
+    logdir = samples / "input_bound"
+    lines = run_tfperf("analyze", logdir, "--table", "host_ops", "--sort", "op_name", "--format", "csv").stdout
+    rows = list(csv.DictReader(lines.splitlines()))
+    assert len(rows) > 20
+    names = [row["op_name"] for row in rows]
+    assert names == sorted(names)
+    shown = run_tfperf("analyze", logdir, "-s", "ops", "--sort", "total_ms", "--top", "3").stdout
+    assert "Total" in shown
+    for arguments, why in (
+        (("--table", "kernel"), "'kernel' is not a table of reports: did you mean kernels, kernels_by_name"),
+        (("--sort", "total_ms"), "--sort applies only to tables"),
+        (("-s", "ops", "--sort", "totl_ms"), "did you mean total_ms?"),
+        (("--table", "ops_of_none"), "is not a table of reports"),
+        (("--full", "--table", "kernels"), "--full cannot be used with --table"),
+    ):
+        result = run_tfperf("analyze", logdir, *arguments)
+        assert result.exit_code == 2
+        assert why in result.stderr
+    missing = run_tfperf("analyze", logdir, "--table", "kernels")
+    assert (missing.exit_code, missing.stdout) == (1, "")
+    assert "this profile has no table kernels" in missing.stderr

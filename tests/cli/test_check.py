@@ -333,3 +333,18 @@ def test_a_column_in_picoseconds_can_be_limited(samples: Path, tmp_path: Path) -
     )
     assert (holds.returncode, breached.returncode) == (0, 3), holds.stderr + breached.stderr
     assert "acme_times.longest_ps is 2000000 ps; the limit is less than 2000000 ps" in " ".join(breached.stdout.split())
+
+
+def test_formats_of_ci_systems_are_spelled_as_in_lint(run_tfperf: Run, samples: Path, tmp_path: Path) -> None:
+    logdir, junit = samples / "input_bound", tmp_path / "a.xml"
+    printed = run_tfperf("check", logdir, *HOLDS, "--format", "junit")
+    assert (printed.exit_code, ElementTree.fromstring(printed.stdout).tag) == (3, "testsuites")
+    for _ in range(2):  # A file of an earlier run is replaced.
+        written = run_tfperf("check", logdir, *HOLDS, "--format", "junit", "-o", junit)
+        assert (written.exit_code, written.stdout) == (3, "")
+    assert junit.read_text() == printed.stdout
+    github = run_tfperf("check", logdir, *HOLDS, "--format", "github")
+    assert (github.exit_code, github.stdout) == (3, "")
+    assert github.stderr == run_tfperf("check", logdir, *HOLDS, "--github").stderr
+    both = run_tfperf("check", logdir, *HOLDS, "--format", "junit", "--junit", junit)
+    assert both.exit_code == 2

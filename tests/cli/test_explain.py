@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -172,3 +176,31 @@ def test_meanings_are_plain_text() -> None:
 
 def test_markdown_becomes_plain_text() -> None:
     assert plain_text("see `-s ops`, [the page](ops.md#x) and [1]") == "see -s ops, the page and [1]"
+
+
+def words_of(document: dict[str, Any]) -> Iterator[str]:
+    """Yield the labels of a report: sections, facts, tables, columns, causes, parts of bars, stages, categories."""
+    for bar in document["diagnosis"]["bars"]:
+        for segment in bar["segments"]:
+            yield from (segment["title"], segment["role"])
+    for cause in document["diagnosis"]["causes"]:
+        yield from (cause["code"], cause["title"])
+        yield from (action["code"] for action in cause["actions"])
+    for name, section in document["sections"].items():
+        yield name
+        yield from (fact["title"].strip() for fact in section["facts"].values())
+        for table_name, table in section["tables"].items():
+            yield table_name
+            for column in table["columns"]:
+                yield from (column["title"], column["key"])
+            if name in ("overview", "tfdata"):
+                yield from (row[key] for row in table["rows"] for key in ("category", "stage") if row.get(key))
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "tests" / "gold").glob("*.json")), ids=lambda file: file.stem)
+def test_every_label_on_a_screen_is_explained(file: Path) -> None:
+    known = tuple(_known(click.Context(main)))
+    words = set(words_of(json.loads(file.read_text(encoding="utf-8"))))
+    devices = re.compile(r"(GPU|TPU):\d+")
+    assert len(words) > 200
+    assert sorted(word for word in words if not devices.fullmatch(word) and not find(word, known)) == []

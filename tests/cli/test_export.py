@@ -122,3 +122,12 @@ def test_it_says_what_it_wrote_and_that_people_should_look(samples: Path, tmp_pa
     assert run_tfperf("analyze", tmp_path / "copy").exit_code == 0
     arguments = ("anonymize", samples / "input_bound", "-o", tmp_path / "copy")
     assert (run_tfperf(*arguments).exit_code, run_tfperf(*arguments, "--force").exit_code) == (1, 0)
+
+
+def test_the_default_folder_is_new(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_tfperf: Run
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("2026_11_21_12_00_00-csv", "2026_11_21_12_00_00-csv-2"):
+        assert f" to {name}: " in run_tfperf("export-csv", samples / "retracing").stderr
+        assert (tmp_path / name / "steps.csv").exists()

@@ -11,6 +11,7 @@ import pytest
 from builders import event, host, logdir_of, space
 from cli.example_package import run_with_package
 from click.testing import CliRunner, Result
+from printed import Run
 
 from tfperf.analysis.parallel.worker_pool import WorkerProcess
 from tfperf.base.errors import TfperfError
@@ -157,3 +158,24 @@ def test_the_schema_of_a_profile_omits_only_the_failing_table(logdir: Path, tmp_
     tables = json.loads(result.stdout)["sections"]["columns"]["tables"]
     assert "acme_times" in tables
     assert "acme" not in tables
+
+
+def test_wrong_sql_is_one_line(logdir: Path, run_tfperf: Run) -> None:
+    result = run_tfperf("query", logdir, "selct 1")
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "Usage" not in result.stderr
+
+
+def test_long_texts_lose_their_middle_for_people(logdir: Path) -> None:
+    sql = "select repeat('abc', 300) as x"
+    table = run(logdir, sql).stdout
+    assert "long texts lose their middle" in table
+    assert table.count("abc") < 70
+    assert run(logdir, sql, "--format", "csv").stdout.count("abc") == 300
+
+
+def test_hosts_by_pattern(tmp_path: Path) -> None:
+    part = space(host(event("a", 0, 1)))
+    logdir = logdir_of(tmp_path, worker0=part, worker1=part, chief=part)
+    sql = "select count(*) as n from events"
+    assert run(logdir, sql, "--hosts", "worker*", "--format", "csv").stdout == "n\n2\n"

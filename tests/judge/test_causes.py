@@ -196,8 +196,8 @@ def test_advice_for_other_steps_promises_no_step_time(tmp_path: Path) -> None:
     """What tf.data would gain was estimated for all six steps."""
     analysis = analysis_of(tmp_path, a=pipeline_job(wait=400, step=1000))
     all_steps, fewer = (judged_by(analysis, "fail-on", "input_wait", skip_first=skipped) for skipped in (0, 2))
-    assert " -> step " in all_steps.evidence[0].action
-    assert " -> step " not in fewer.evidence[0].action
+    assert "(step 1.00 -> " in all_steps.evidence[0].action
+    assert "(step 1.00 -> " not in fewer.evidence[0].action
 
 
 def test_several_hosts_are_judged_together_and_the_pace_setter_is_named(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_named_limit_has_the_bound_in_the_unit_of_its_figure(name: str, value:
         ("max-input-bound", "", "'' is not a number"),
         ("max-input-bound", "1e3%", "is not a number"),
         ("max-input-bound", "10 apples", "'apples' in '10 apples' is not a unit"),
-        ("max-step-time", "50", "'50' has no unit: use 50ms"),
+        ("max-step-time", "15", "'15' has no unit: use 15ms"),
         ("max-step-time", "0ms", "a bound of 0 is not possible here: use 50ms"),
         ("max-retraces", "5%", "has the wrong unit: the value is a count"),
         ("max-retrace", "0", "unknown limit 'max-retrace': did you mean max-retraces"),

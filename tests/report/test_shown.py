@@ -17,7 +17,7 @@ from tpu_twin import tpu_twin
 import tfperf
 from tfperf.analysis.registry import TableSpec, all_tables
 from tfperf.report.model import Column, Ranked, Report, Section, Table, table_of
-from tfperf.report.shown import EVERYTHING, MOST_EACH, Detail, shown
+from tfperf.report.shown import EVERYTHING, MOST_EACH, Detail, shown, sorted_by
 
 LATE = [20_000.0] * 4
 BRIEF, ALONE = Detail("brief", "brief"), Detail("full", "full")
@@ -228,3 +228,13 @@ def test_an_answer_says_where_the_rest_is_unless_that_follows() -> None:
     answer, whole = shown(report, Detail("brief", "brief", only_leads=True)), shown(report, BRIEF)
     assert [section.notes for section in answer.sections] == [("More: --full",)]
     assert [section.notes for section in whole.sections] == [(), ("More: -s b",)]
+
+
+def test_a_column_sorts_tables_with_unknown_values_last() -> None:
+    columns = (Column("name", "Name", str), Column("ms", "Time", float, "ms", level="data"))
+    table = Table("t", "T", columns, {"name": ["b", "c", "a"], "ms": [1.0, None, 3.0]}, 7)
+    by_time, by_name = sorted_by(table, "ms"), sorted_by(table, "name")
+    assert (by_time.data["name"], by_time.total_rows) == (["a", "b", "c"], 7)
+    assert [column.level for column in by_time.columns] == ["brief", "brief"]
+    assert by_name.data["ms"] == [3.0, 1.0, None]
+    assert sorted_by(table, "other") is table

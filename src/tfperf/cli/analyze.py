@@ -10,17 +10,26 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
+from tfperf.base.errors import TfperfError
 from tfperf.base.files import TRACE_SUFFIX
 from tfperf.base.storage.remote_path import Location, RemotePath
-from tfperf.base.units import counted
+from tfperf.base.units import counted, did_you_mean
 from tfperf.cli import options
 from tfperf.report.render import FORMATS, Format
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tfperf.report.model import Report
     from tfperf.trace.logdir import Run
 
 _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
+
+
+def _complete_table(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    from tfperf.analysis.registry import all_tables
+
+    return options.completions((table.name for table in all_tables() if table.in_report), incomplete)
 
 
 @click.command("analyze", short_help="Report where step time goes and what to change.")
@@ -32,8 +41,19 @@ _GROUPS = click.Choice(("pattern", "op", "type", "scope", "layer", "kernel"))
 @click.option(
     "--full", is_flag=True, help="Show all sections, not only the diagnosis (JSON and CSV always include all)."
 )
+@click.option(
+    "--table",
+    metavar="NAME",
+    shell_complete=_complete_table,
+    help="Show only this table, for example kernels (in CSV, without comment lines).",
+)
 @options.report_options
 @options.TOP
+@click.option(
+    "--sort",
+    metavar="COLUMN",
+    help="Sort tables by this column, for example total_ms; numbers from the largest (-s, --table or --full).",
+)
 @click.option(
     "--by",
     type=_GROUPS,
@@ -85,7 +105,9 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
       tfperf analyze logs/ -s overview -s tfdata
       tfperf analyze logs/ -s ops --by layer
       tfperf analyze logs/ -s ops --by op --top 50
+      tfperf analyze logs/ -s ops --sort total_ms
       tfperf analyze logs/ -s kernels --by kernel
+      tfperf analyze logs/ --table kernels --format csv
       tfperf analyze logs/ -s roofline --peaks peaks.toml
       tfperf analyze logs/ -o report.html
       tfperf analyze logs/ --step slowest -o step.html
@@ -95,12 +117,10 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
       tfperf analyze logs/ --hosts 'worker-*' --jobs 8
     """
     baseline: Location | None = values["baseline"]
-    if values["list_runs"] and values["baseline"]:
-        raise click.UsageError("--list cannot be used with --save-baseline, because it does not analyze profiles")
-    if values["full"] and values["sections"]:
-        raise click.UsageError("--full cannot be used with -s")
-    if values["skip_first"] is not None and values["baseline"] is None:
-        raise click.UsageError("--skip-first applies only to the baseline: add --save-baseline FILE")
+    _check_usage(values)
+    table, sort = values.pop("table"), values.pop("sort") or ""
+    if table is not None:
+        values["sections"] = (_section_with(table),)
     view = "sections" if values["sections"] else "whole" if values["full"] else "answer"
     if values["opens"]:
         format_name = _page_format(format_name, output)
@@ -109,6 +129,7 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
         raise click.UsageError("--step applies only to the HTML report: add -o step.html or --open")
     options.check_output(output, format_name, force=force)
     options.refuse_existing(baseline, force=force)
+    target = options.typed(path, values)
     if values["list_runs"]:
         from tfperf.trace.logdir import find_runs
 
@@ -116,13 +137,24 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
     else:
         values["sections"] = _shown_sections(form, view, values)
         report = _report(path, force=force, wants_summary=form.name == "json", **values)
-        if view == "answer" and form.answers:
-            report = with_earlier_run(report, path)
+        is_answer = view == "answer" and form.answers
+        report = with_earlier_run(report, path) if is_answer else report
+        report = report if table is None else _only_table(report, table)
+        _check_sort(report, sort, is_shown=not is_answer)
     if values["opens"] and output is None:
         output = new_page(path.resolve().name)
-    options.show(report, format_name, output, force=force, view=view, top=values["top"])
+    options.show(report, format_name, output, force=force, view=view, top=values["top"], sort=sort, target=target)
     if values["opens"] and isinstance(output, Path):
         show_page(output)
+
+
+def _check_usage(values: Mapping[str, Any]) -> None:
+    if values["list_runs"] and values["baseline"]:
+        raise click.UsageError("--list cannot be used with --save-baseline, because it does not analyze profiles")
+    if values["full"] and (values["sections"] or values["table"]):
+        raise click.UsageError(f"--full cannot be used with {'-s' if values['sections'] else '--table'}")
+    if values["skip_first"] is not None and values["baseline"] is None:
+        raise click.UsageError("--skip-first applies only to the baseline: add --save-baseline FILE")
 
 
 def _shown_sections(form: Format, view: str, values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -138,6 +170,38 @@ def _shown_sections(form: Format, view: str, values: Mapping[str, Any]) -> tuple
     if form.has_pictures and not sections:
         return section_names()
     return tuple(dict.fromkeys((*sections, "timeline"))) if values["step"] is not None else sections
+
+
+def _section_with(table: str) -> str:
+    """Return the section that has a table."""
+    from tfperf.analysis.registry import find_section, section_names
+
+    homes = {each.name: name for name in section_names() for each in find_section(name).tables if each.in_report}
+    if table not in homes:
+        close = did_you_mean(table, homes) or "tfperf explain tables lists all"
+        raise click.UsageError(f"{table!r} is not a table of reports: {close}")
+    return homes[table]
+
+
+def _only_table(report: Report, name: str) -> Report:
+    """Return a report of one table, which is then shown whatever its level."""
+    sections = [
+        replace(section, findings=(), facts=(), charts=(), notes=(), detail_notes=(), pointer="", tables=(shown,))
+        for section in report.sections
+        for shown in (replace(table, level="brief") for table in section.tables if table.name == name)
+    ]
+    if not sections:
+        raise TfperfError(f"this profile has no table {name}; tfperf explain {name} describes it")
+    return replace(report, sections=tuple(sections))
+
+
+def _check_sort(report: Report, sort: str, *, is_shown: bool) -> None:
+    if sort and not is_shown:
+        raise click.UsageError("--sort applies only to tables, which are not shown: add -s SECTION, --table or --full")
+    keys = dict.fromkeys(column.key for table in report.tables() for column in table.columns)
+    if sort and sort not in keys:
+        close = did_you_mean(sort, keys) or "--format csv shows their names"
+        raise click.UsageError(f"no table here has the column {sort!r}: {close}")
 
 
 def _page_format(format_name: str | None, output: Location | None) -> str:

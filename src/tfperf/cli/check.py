@@ -77,7 +77,7 @@ def _complete_cause(_context: click.Context, _parameter: click.Parameter, incomp
 @click.option("--no-config", is_flag=True, help="Do not read limits from a file.")
 @click.option("--junit", type=options.PATH, metavar="FILE", help="Also write the results as JUnit XML.")
 @click.option("--github", is_flag=True, help="Write annotations and a job summary for GitHub Actions.")
-@options.report_options
+@options.gate_report_options
 def command(path: Location, format_name: str | None, output: Location | None, force: bool, **values: Any) -> None:
     """Check a profile against limits. The exit code is the result for CI.
 
@@ -93,12 +93,15 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
       tfperf check logs/ --limit "kernels.total_us[name~nccl] < 500us"
       tfperf check logs/ --baseline baseline.json --max-regression 5%
       tfperf check logs/ --max-input-bound 10% --junit tfperf.xml --github
+      tfperf check logs/ --max-input-bound 10% --format junit -o tfperf.xml
     """
     from tfperf.judge.check import check, needed_sections
     from tfperf.judge.ci_output import is_own_junit
     from tfperf.judge.outcome import not_judged
 
-    junit, github = values.pop("junit"), values.pop("github")
+    junit, github = values.pop("junit"), values.pop("github") or format_name == "github"
+    if format_name == "junit":
+        junit, output = _junit_file(junit, output)
     reading = {key: values.pop(key) for key in options.READING}
     config = _config(**values)
     if junit == STDOUT:
@@ -121,11 +124,27 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
         write_to = None if isinstance(error, OutputError) else junit
         _notify(not_judged(config.limits, str(error)), write_to, github=github, force=replaces)
         raise
+    notified = _notify(outcome, junit, github=github, force=replaces)
+    notified &= _done(lambda: _show(outcome, format_name, output, force=force, is_written=junit is not None))
+    raise Exit(outcome.exit_code or int(not notified))
+
+
+def _junit_file(junit: Path | None, output: Location | None) -> tuple[Path | None, Location | None]:
+    """Return the file for JUnit XML, which --format junit writes instead of the report, and the output."""
+    if junit is not None:
+        raise click.UsageError("--junit cannot be used with --format junit")
+    return (output, None) if isinstance(output, Path) and output != STDOUT else (None, output)
+
+
+def _show(outcome: Outcome, format_name: str | None, output: Location | None, *, force: bool, is_written: bool) -> None:
+    """Write the report, or JUnit XML unless its file is written; annotations for GitHub are printed before."""
+    from tfperf.judge.ci_output import junit_text
     from tfperf.judge.outcome import check_report
 
-    notified = _notify(outcome, junit, github=github, force=replaces)
-    notified &= _done(lambda: options.show(check_report(outcome), format_name, output, force=force))
-    raise Exit(outcome.exit_code or int(not notified))
+    if format_name not in options.CI_FORMATS:
+        options.show(check_report(outcome), format_name, output, force=force)
+    elif format_name == "junit" and not is_written:
+        write(junit_text(outcome), output, force=force)
 
 
 def _config(

@@ -180,6 +180,25 @@ class Entry(Struct, frozen=True):
     details: tuple[str, ...] = ()
 
 
+_STAGES = {
+    "Map ParallelMap ParallelMapV2 MapAndBatch MapAndBatchV2": "calls a function for each element: map()",
+    "Batch BatchV2 ParallelBatch PaddedBatch PaddedBatchV2": "combines elements into a batch: batch(), padded_batch()",
+    "Prefetch": "prepares the next elements in a thread: prefetch()",
+    "Shuffle ShuffleV3 ShuffleAndRepeat": "returns elements in random order: shuffle()",
+    "Repeat ForeverRepeat FiniteRepeat EmptyRepeat": "starts again at the end of its input: repeat()",
+    "Cache CacheV2 MemoryCache MemoryCacheImpl": "keeps the elements of the first epoch: cache()",
+    "Interleave ParallelInterleave ParallelInterleaveV4 FlatMap": "joins several datasets: interleave(), flat_map()",
+    "Range": "numbers: Dataset.range()",
+    "TensorSlice": "slices of arrays in memory: from_tensor_slices()",
+    "FromTensor Tensor": "one element in memory: from_tensors()",
+    "Generator": "elements of a Python generator: from_generator()",
+    "TFRecord TFRecordV2": "records of files: TFRecordDataset",
+    "Filter": "drops elements for which a function is false: filter()",
+    "Take Skip Shard": "selects elements by their place: take(), skip(), shard()",
+    "Zip Concatenate": "combines datasets: zip(), concatenate()",
+    "Options Model Root": "the outermost part of a pipeline, without work of its own",
+}
+"""Stages of tf.data pipelines, by name in profiles."""
 KINDS = (
     "term",
     "category",
@@ -188,6 +207,8 @@ KINDS = (
     "cause of idle time",
     "detection method",
     "flag",
+    "role",
+    "stage",
     "figure",
     "rule",
     "section",
@@ -213,13 +234,13 @@ def plain_text(markdown: str) -> str:
 @cache
 def entries() -> tuple[Entry, ...]:
     """Return all terms except those of the command line; imports the declarations of all sections."""
-    makers = (_terms, _steps_and_causes, _figures_and_rules, _sections, _tables, _columns)
+    makers = (_terms, _roles, _stages, _steps_and_causes, _figures_and_rules, _sections, _tables, _columns)
     return tuple(entry for maker in makers for entry in maker())
 
 
 def find(word: str, known: Sequence[Entry]) -> list[Entry]:
     """Return the entries for a word in the order of `KINDS`; it may be plural, with a unit, or with a quantity."""
-    wanted = key_of(word)
+    wanted = key_of(re.sub(r", which \w+,?$|\s*[!*]+$|^\d ", "", word.strip()) or word)
     without_unit = re.sub(r" \(.*\)$", "", wanted)
     keys = {wanted, without_unit, wanted.removesuffix("s"), re.sub("ies$", "y", wanted)} - {""}
     found = [entry for entry in known if not keys.isdisjoint(map(key_of, entry.names))]
@@ -241,7 +262,7 @@ def _terms() -> Iterator[Entry]:
 
 
 def _steps_and_causes() -> Iterator[Entry]:
-    from tfperf.sections.diagnosis.catalogue import ADVICE, CAUSE_MEANINGS
+    from tfperf.sections.diagnosis.catalogue import ADVICE, CAUSE_MEANINGS, CAUSE_TITLES
     from tfperf.sections.idle.analysis import CAUSE_TEXTS
     from tfperf.trace.steps.categories import CATEGORY_MEANINGS, CATEGORY_TITLES, STEP_SOURCES
     from tfperf.trace.steps.steps import FLAGS
@@ -253,7 +274,8 @@ def _steps_and_causes() -> Iterator[Entry]:
     yield Entry("category", (CATEGORY_TITLES["host_to_device"], "host_to_device"), copies, "docs/glossary.md#steps", ())
     for code, cause in CAUSE_MEANINGS.items():
         details = [f"source of the number: {plain_text(cause.taken_from)}", f"limit: tfperf check --fail-on {code}"]
-        yield Entry("cause", (code,), plain_text(cause.text), "docs/diagnosis.md#the-causes", tuple(details))
+        names = (code, *CAUSE_TITLES.get(code, ()))
+        yield Entry("cause", names, plain_text(cause.text), "docs/diagnosis.md#the-causes", tuple(details))
     for code, advice in ADVICE.items():
         texts = [f"{api}: {text}" for api, text in advice.texts.items()]
         has_one = len(set(advice.texts.values())) == 1
@@ -276,6 +298,23 @@ def _steps_and_causes() -> Iterator[Entry]:
     for name, meaning in FLAGS.items():
         note = "a step with this flag is excluded from averages if at least three other steps remain"
         yield Entry("flag", (name,), meaning, "docs/glossary.md#steps", (note,))
+
+
+def _roles() -> Iterator[Entry]:
+    from tfperf.report.palette import ROLES
+
+    for name, role in ROLES.items():
+        text = f"time of the step by cause, {role.title}: the letter {role.letter} of the bar"
+        yield Entry("role", (role.title, name), text, "docs/diagnosis.md")
+
+
+def _stages() -> Iterator[Entry]:
+    from tfperf.sections.tfdata.advice import CHANGES
+
+    for code, change in CHANGES.items():
+        yield Entry("action", (code,), f"change the tf.data pipeline: {change.format('a stage')}", "docs/tfdata.md")
+    for names, text in _STAGES.items():
+        yield Entry("stage", tuple(names.split()), text, "docs/tfdata.md")
 
 
 def _figures_and_rules() -> Iterator[Entry]:

@@ -9,12 +9,10 @@ import click
 from click.exceptions import Exit
 
 from tfperf.cli import options
-from tfperf.report.render import FORMATS, write
+from tfperf.report.render import write
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
-
-_CI_FORMATS = ("junit", "github")
 
 
 def _complete(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -48,14 +46,7 @@ def _complete(_context: click.Context, _parameter: click.Parameter, incomplete: 
     type=click.Choice(("high", "medium", "low", "info")),
     help="Exit with 3 if a finding has this level or higher.",
 )
-@click.option(
-    "--format",
-    "format_name",
-    type=click.Choice([*FORMATS, *_CI_FORMATS]),
-    help="Default: from the suffix of -o, otherwise table.",
-)
-@click.option("-o", "--output", type=options.PATH, help="Write to this file instead of stdout.")
-@options.FORCE
+@options.gate_report_options
 @options.TOP
 def command(
     source: Path, format_name: str | None, output: Path | None, force: bool, top: int | None, **values: Any
@@ -81,7 +72,7 @@ def command(
     from tfperf.models.linter.report import lint_report
 
     fail_on = values.pop("fail_on")
-    if format_name in _CI_FORMATS:
+    if format_name in options.CI_FORMATS:
         options.refuse_existing(output, force=force)
     else:
         options.check_output(output, format_name, force=force)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -39,13 +40,15 @@ ANONYMOUS, ENDPOINT = "tfperf.anonymous", "tfperf.endpoint_url"
 class _Quantity(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A positive number with a unit; a number without one is refused as ambiguous."""
 
-    def __init__(self, name: str, units: Mapping[str, int], per: int, example: str) -> None:
-        self.name, self._units, self._per, self._example = name, units, per, example
+    def __init__(self, name: str, units: Mapping[str, int], per: int, example: str, usual: tuple[str, ...]) -> None:
+        self.name, self._units, self._per, self._example, self._usual = name, units, per, example, usual
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, (int, float)):
             return float(value)
         quantity = split_quantity(str(value))
+        if quantity and not quantity[1]:
+            self.fail(f"{value!r} has no unit: use {' or '.join(f'{value}{unit}' for unit in self._usual)}", param, ctx)
         if not quantity or quantity[1] not in self._units:
             self.fail(f"{value!r} is not a {self.name}: use {self._example}", param, ctx)
         amount = converted(quantity[0], self._units[quantity[1]], self._per)
@@ -54,9 +57,9 @@ class _Quantity(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         return amount
 
 
-DURATION = _Quantity("duration", DURATIONS, DURATIONS["s"], "2s, 500ms or 1.5m")
+DURATION = _Quantity("duration", DURATIONS, DURATIONS["s"], "2s, 500ms or 1.5m", ("s", "ms"))
 """Seconds."""
-SIZE = _Quantity("size", SIZES, 1, "500MB or 2GiB")
+SIZE = _Quantity("size", SIZES, 1, "500MB or 2GiB", ("MB", "GB"))
 """Bytes."""
 
 
@@ -302,14 +305,15 @@ read_options = together(
     address_options,
 )
 
+HOSTS = click.option(
+    "--hosts",
+    "host_patterns",
+    metavar="GLOB",
+    multiple=True,
+    help="Read only matching hosts, for example worker-* (repeatable).",
+)
 host_options = together(
-    click.option(
-        "--hosts",
-        "host_patterns",
-        metavar="GLOB",
-        multiple=True,
-        help="Read only matching hosts, for example worker-* (repeatable).",
-    ),
+    HOSTS,
     click.option(
         "--sample-hosts", type=AT_LEAST_ONE, metavar="N", help="Analyze only N hosts, sampled evenly within each role."
     ),
@@ -338,6 +342,30 @@ report_options = together(
     click.option("-o", "--output", type=OUTPUT, help="Write to this file (or address) instead of stdout."),
     FORCE,
 )
+
+CI_FORMATS = ("junit", "github")
+"""Formats of CI systems, of commands with a verdict."""
+gate_report_options = together(
+    click.option(
+        "--format",
+        "format_name",
+        type=click.Choice([*FORMATS, *CI_FORMATS]),
+        help="Default: from the suffix of -o, otherwise table.",
+    ),
+    click.option("-o", "--output", type=OUTPUT, help="Write to this file (or address) instead of stdout."),
+    FORCE,
+)
+
+
+def typed(path: Location, values: Mapping[str, Any]) -> str:
+    """Return a profile and the options that select and read it, as typed in a shell after a command."""
+    run = values.get("run")
+    words: list[tuple[str, Any]] = [("--run", name) for name in ((run,) if isinstance(run, str) else run or ())]
+    words += [("--host", name) for name in values.get("hosts") or ()]
+    words += [("--hosts", pattern) for pattern in values.get("host_patterns") or ()]
+    words += [("--attribution", "tensorflow")] if values.get("attribution") == "tensorflow" else []
+    words += [("--step-marker", values["step_marker"])] if values.get("step_marker") else []
+    return shlex.join([str(path), *(word for pair in words for word in pair)])
 
 
 def usage_error(error: Exception) -> click.UsageError:

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
     from tfperf.report.model import Report
 
 
+class _WrongSql(click.ClickException):
+    """Wrong usage, without the usage of the command: its options are right."""
+
+    exit_code = 2
+
+
 @click.command("query", short_help="Query a profile with SQL.")
 @click.argument("path", type=options.TRACE_PATH, required=False)
 @click.argument("sql", required=False)
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
 @click.option("--schema", is_flag=True, help="List tables and columns; with PATH, only the ones of that profile.")
 @options.run_option("Query")
 @options.read_options
+@options.HOSTS
 @options.report_options
 @click.option("--top", type=options.AT_LEAST_ONE, help="Return only the first N rows (default: all).")
 @click.option(
@@ -88,10 +95,11 @@ def _text(sql: str | None, script: Path | None) -> str | None:
 def _report(path: Location | None, sql: str | None, limits: list[Any], *, width: int | None, **values: Any) -> Report:
     from tfperf.export.query.answer_report import answered, schema_of
     from tfperf.export.query.engine import QueryError, QueryLimits
+    from tfperf.report.render.values import for_people, without_commands
 
     if sql is None or path is None:
         return schema_of(path, **values)
     try:
         return answered(path, sql, QueryLimits(*limits), width=width, **values)
     except QueryError as error:
-        raise options.usage_error(error) from error
+        raise _WrongSql(without_commands(for_people(str(error)))) from error

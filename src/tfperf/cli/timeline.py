@@ -15,6 +15,7 @@ from tfperf.cli import options
 @options.PROFILE_OR_LOGS
 @options.run_option("Write")
 @options.HOST
+@options.HOSTS
 @options.STEP_MARKER
 @options.address_options
 @click.option(

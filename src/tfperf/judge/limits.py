@@ -376,6 +376,7 @@ EXAMPLES: Mapping[Unit, str] = {
     "count": "3",
     "": "3",
 }
+_USUAL: Mapping[str, str] = {"ms": "ms", "us": "us", "ps": "us", "bytes": "MB"}
 _FACTORS: Mapping[str, Mapping[str, int]] = {
     "bytes": SIZES,
     "%": {"%": 1},
@@ -406,7 +407,7 @@ def _in_unit(text: str, number: Decimal, mark: str, *, unit: Unit, bare: bool) -
     if not mark and (bare or unit in ("%", "count", "")):
         return float(number)
     if not mark:
-        raise ValueError(f"{quoted(text)} has no unit: use {EXAMPLES[unit]}")
+        raise ValueError(f"{quoted(text)} has no unit: use {number}{_USUAL[unit]}")
     if mark not in factors:
         kind = {"%": "a percentage", "count": "a count", "": "a plain number"}.get(unit, f"in {unit}")
         raise ValueError(f"{quoted(text)} has the wrong unit: the value is {kind}, for example {EXAMPLES[unit]}")

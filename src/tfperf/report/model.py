@@ -238,6 +238,8 @@ class Finding(Shown, Struct, frozen=True):
     """The numbers in its text and action: every percentage, and every time that other places repeat."""
     cause_titles: tuple[str, ...] = ()
     """Names of `causes`; empty in a report without the diagnosis, which decides which of them apply."""
+    url: str = ""
+    """Documentation of the action; empty if there is none."""
 
     @property
     def see(self) -> str:

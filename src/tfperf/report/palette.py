@@ -23,6 +23,16 @@ class RoleStyle(Struct, frozen=True):
     ink: str
     basic: str
 
+    @property
+    def look(self) -> str:
+        """Return its color as a rich style."""
+        return f"{self.ink} on {self.colour}"
+
+    @property
+    def basic_look(self) -> str:
+        """Return its color among the 16 of a terminal, as a rich style."""
+        return f"{'bright_white' if self.basic == 'blue' else 'black'} on {self.basic}"
+
 
 ROLES: Mapping[Role, RoleStyle] = {
     "compute": RoleStyle("computing", "C", "#064d2c", "#ffffff", "green"),

@@ -36,6 +36,8 @@ class Detail(Struct, frozen=True):
     """Whether lead sections come first, for a document."""
     only_leads: bool = False
     """Whether only lead sections are shown, if there are any."""
+    sort: str = ""
+    """Key of the column that sorts the tables that have it: numbers from the largest, unknown ones last."""
 
 
 EVERYTHING = Detail("data", "data", for_people=False, apart=False, every_row=True)
@@ -65,6 +67,7 @@ def _section(section: Section, detail: Detail) -> Section:
     for table in _up_to(detail.parts, section.tables):
         if detail.for_people and table.rows_for_people is not None:
             table = table.only(table.rows_for_people)
+        table = sorted_by(table, detail.sort)
         if detail.apart and table.split_key:
             for value, rows in _rows_of(table, table.split_key).items():
                 columns = tuple(column for column in table.columns if column.key != table.split_key)
@@ -82,6 +85,19 @@ def _section(section: Section, detail: Detail) -> Section:
         detail_notes=(),
         pointer="",
     )
+
+
+def sorted_by(table: Table, key: str) -> Table:
+    """Return the table sorted by a column, which is then shown; unchanged if it lacks the column, or is a tree."""
+    column = next((each for each in table.columns if each.key == key), None)
+    if column is None or any(each.depth_key for each in table.columns):
+        return table
+    values = table.data[key]
+    known = [row for row, value in enumerate(values) if value is not None and value == value]
+    known.sort(key=values.__getitem__, reverse=column.dtype is not str)
+    rows = [*known, *sorted({*range(len(table))} - {*known})]
+    columns = tuple(replace(each, level="brief") if each is column else each for each in table.columns)
+    return replace(table.only(rows), columns=columns, total_rows=table.total_rows)
 
 
 def _rows(table: Table, section: str, detail: Detail) -> list[Table]:

@@ -68,6 +68,7 @@ def test_the_whole_document() -> None:
                         "text": "MatMul is slow.",
                         "action": "use float16",
                         "causes": ["a_cause"],
+                        "url": "",
                         "quantities": [{"key": "share", "of": "step", "value": 5.0, "unit": "%"}],
                     }
                 ],

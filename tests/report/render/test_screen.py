@@ -12,7 +12,16 @@ import pytest
 from msgspec.structs import replace
 
 from tfperf.report.render import write
-from tfperf.report.render.screen import Screen, Terminal, is_longer, pager_command, screen, screen_of, show_in_pager
+from tfperf.report.render.screen import (
+    Screen,
+    Terminal,
+    is_longer,
+    pager_command,
+    screen,
+    screen_of,
+    show_in_pager,
+    without_links,
+)
 
 PIPE = Terminal()
 WINDOW = Terminal(stdin=True, stdout=True, columns=100, lines=30)
@@ -176,3 +185,30 @@ def test_pipes_and_an_explicit_stdout_have_no_pager(
 )
 def test_longer_than_the_window(text: str, longer: bool) -> None:
     assert is_longer(text, SMALL.width, SMALL.height) == longer
+
+
+@pytest.mark.parametrize(
+    ("environment", "colours", "links"),
+    [
+        ({}, "16", False),
+        ({"TERM": "xterm-256color"}, "256", False),
+        ({"TERM": "xterm-256color", "COLORTERM": "truecolor"}, "truecolor", False),
+        ({"TERM": "xterm-kitty"}, "truecolor", True),
+        ({"TERM": "xterm-kitty", "TMUX": "/tmp/a"}, "truecolor", False),
+        ({"TERM_PROGRAM": "iTerm.app"}, "truecolor", True),
+        ({"VTE_VERSION": "6003", "TERM": "xterm-256color"}, "256", True),
+        ({"VTE_VERSION": "6003", "TERM": "dumb"}, "16", False),
+        ({"FORCE_COLOR": "2"}, "256", False),
+        ({"FORCE_COLOR": "3", "FORCE_HYPERLINK": "1"}, "truecolor", True),
+        ({"TERM": "xterm-kitty", "FORCE_HYPERLINK": "0"}, "truecolor", False),
+    ],
+)
+def test_colours_and_links(environment: dict[str, str], colours: str, links: bool) -> None:
+    seen = screen_of(environment, WINDOW)
+    assert (seen.colours, seen.links) == (colours, links)
+
+
+def test_a_pager_gets_no_links() -> None:
+    text = "\x1b]8;;https://keras.io\x1b\\try\x1b]8;;\x1b\\: a"
+    assert without_links(text) == "try: a"
+    assert not is_longer(text, 6, 3)

@@ -6,9 +6,11 @@ import re
 from textwrap import dedent
 
 import pytest
+from rich.style import Style
 
-from tfperf.report.model import Column, Fact, Finding, Report, Section, StepChart, Table
+from tfperf.report.model import Column, Fact, Finding, Report, Section, Segment, SegmentBar, StepChart, Table
 from tfperf.report.render import RenderOptions, render
+from tfperf.report.render.screen import Colours
 
 FILTER = "gradient_tape/sequential/conv2d_1/Conv2D/Conv2DBackpropFilter"
 
@@ -194,3 +196,33 @@ def test_long_facts_keep_their_column() -> None:
         "  characters, folded                1",
         "Time                                2.50 ms  short",
     ]
+
+
+@pytest.mark.parametrize(
+    ("colours", "code"), [("16", "30;41"), ("256", "38;5;16;48;5;173"), ("truecolor", "38;2;0;0;0;48;2;221;124;102")]
+)
+def test_the_palette_in_each_terminal(colours: Colours, code: str) -> None:
+    bar = SegmentBar(
+        title="Step", short_title="step", unit="ms", total=2.0,
+        segments=(Segment(role="input", title="Waiting", value=2.0, share="100%"),),
+    )  # fmt: skip
+    section = Section("s", "S", charts=(bar,))
+    Style.parse.cache_clear()  # rich keeps the codes of the first number of colors of a process
+    assert f"\x1b[{code}mIII" in shown(section, options=RenderOptions(colour=True, colours=colours))
+
+
+def test_a_cause_links_to_its_documentation() -> None:
+    finding = Finding("slow", "hint", "It is slow.", "use less", url="https://keras.io/a")
+    section = Section("s", "S", findings=(finding,), is_lead=True)
+    linked = "   \x1b]8;;https://keras.io/a\x1b\\try\x1b]8;;\x1b\\: use less"
+    assert linked in shown(section, options=RenderOptions(links=True)).splitlines()
+    assert "keras.io" not in shown(section)
+    whole = shown(section, options=RenderOptions(view="whole")).splitlines()
+    assert whole[-2:] == ["   try: use less", "   docs: https://keras.io/a"]
+
+
+def test_commands_name_the_profile() -> None:
+    section = Section("s", "S", notes=("More: tfperf analyze PATH --full",), is_lead=True)
+    report = Report({"folder": "a b/run"}, {}, (section,))
+    assert "tfperf analyze 'a b/run' --full" in render(report, "table")
+    assert "tfperf analyze logs --run r --full" in render(report, "table", RenderOptions(target="logs --run r"))

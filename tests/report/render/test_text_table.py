@@ -36,6 +36,7 @@ from tfperf.report.render.text_table import (
     text_table,
     width_of,
     wrap,
+    wrap_prose,
 )
 from tfperf.report.render.values import safe
 
@@ -288,3 +289,20 @@ def test_words_are_not_cut_for_a_person_but_long_names_are() -> None:
 )
 def test_a_bar_is_as_long_as_its_share(share: float, interactive: bool, bar: str) -> None:
     assert bar_text(share, 4, interactive=interactive) == bar
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("use map(f, deterministic=False) here now (step 19.4 -> 4 to 6 ms)",
+         ["use", "map(f, deterministic=False)", "here now", "(step 19.4 -> 4 to 6 ms)"]),
+        ("one big function (for b in ds.take(10)), and log after",
+         ["one big function", "(for b in ds.take(10)), and", "log after"]),
+        ("the list of stages: tfperf analyze PATH -s tfdata.",
+         ["the list of stages:", "tfperf analyze 'my logs/a' -s tfdata."]),
+        ("takes one half of all the steps 1.26 MB each (-s gaps).",
+         ["takes one half of all the", "steps 1.26 MB each (-s gaps)."]),
+    ],
+)  # fmt: skip
+def test_code_commands_and_numbers_with_a_unit_are_not_broken(text: str, lines: list[str]) -> None:
+    assert wrap_prose(text, 29, "'my logs/a'") == lines

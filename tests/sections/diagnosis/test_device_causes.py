@@ -303,7 +303,7 @@ def test_the_first_screen_has_all_choices(tmp_path: Path) -> None:
     finding = next(each for each in section.findings if each.code == "host_copies")
     assert finding.level == "brief"
     after = [part.partition(" -> ")[2] for part in finding.action.split("; or ")]
-    assert after == ["step 80.0 ms", "step 400 to 440 ms", "step 520 to 800 ms"]
+    assert after == ["80.0 ms)", "400 to 440 ms)", "520 to 800 ms)"]
     assert not any("Also for host_copies" in each.text for each in section.findings)
 
 

@@ -32,7 +32,7 @@ def job(wait: float, compute: float, fetching: int = 5) -> Plane:
         (1, 89, 5, "NOT input-bound: input takes 1.0% of step time (thresholds: 5% moderate, 20% high)."),
         (
             *(2.5, 89, 2),
-            "POSSIBLY input-bound: input takes 1.0% of step time, but "
+            "Input takes 1.0% of step time, but "
             "All others takes 10.0% (thresholds: 3% moderate, 15% high), which may hide input read in Python.",
         ),
     ],
@@ -98,7 +98,7 @@ def test_the_verdict_on_several_hosts_has_the_shares_of_one(tmp_path: Path) -> N
     a, b = trace_of(tmp_path, job(0, 100)), trace_of(tmp_path, job(7.5, 90, fetching=2))
     results = results_of(a, b, sections=["overview"])
     assert verdict_of(results).text == (
-        "POSSIBLY input-bound: input takes 3.0% of step time on host host, but "
+        "Input takes 3.0% of step time on host host, but "
         "All others takes 7.0% (thresholds: 3% moderate, 15% high), which may hide input read in Python."
     )
     section = build(results)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tfperf.base.storage.remote_path import Location
-from tfperf.base.units import Unit, counted
+from tfperf.base.units import Unit, counted, without_middle
 from tfperf.export.query.apart import ask
 from tfperf.export.query.engine import Answer, QueryLimits
 from tfperf.report.model import Column, Report, Section, Table, table_of
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _UNITS: Mapping[str, Unit] = {"_ms": "ms", "_us": "us", "_percent": "%"}
 _TITLE = "Result"
+_LONGEST_CELL = 200
 
 
 def answered(path: Location, sql: str, limits: QueryLimits, *, width: int | None = None, **options: Any) -> Report:
@@ -52,13 +53,23 @@ def answer_report(answer: Answer, sql: str, source: Mapping[str, Any], *, width:
     value is omitted.
     """
     data: dict[str, Sequence[Any]] = dict(zip(answer.names, answer.columns, strict=True))
+    whole = data
+    if width is not None:
+        data = {name: [_capped(value) for value in values] for name, values in data.items()}
     columns = tuple(_column(name, values, for_people=width is not None) for name, values in data.items())
+    is_capped = any(cut is not value for name in data for cut, value in zip(data[name], whole[name], strict=True))
     note = f"the first {counted(len(answer), 'row')}; --top omits the others" if answer.is_cut else ""
+    if is_capped:
+        note = "; ".join(filter(None, (note, "long texts lose their middle; --format csv has them whole")))
     table = Table("result", _TITLE, columns, data, len(answer), note=note)
     if width is not None and len(table) and not fits(text_table(table), width):
         table = _as_blocks(table)
     summary = {"sql": sql, "row_count": None if answer.is_cut else len(answer)}
     return Report(source, summary, (Section("query", "Query", tables=(table,)),))
+
+
+def _capped(value: Any) -> Any:
+    return without_middle(value, _LONGEST_CELL) if isinstance(value, str) and len(value) > _LONGEST_CELL else value
 
 
 def _column(name: str, values: Sequence[Any], *, for_people: bool) -> Column:

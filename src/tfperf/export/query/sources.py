@@ -120,6 +120,7 @@ def source_of(
     hosts: Sequence[str] = (),
     attribution: Attribution = "corrected",
     step_marker: str | None = None,
+    host_patterns: Sequence[str] = (),
 ) -> Source | Dataset:
     """Return the source of a profile or dataset, without reading it. Raises TraceNotFoundError.
 
@@ -130,11 +131,11 @@ def source_of(
         return Source(path.run, path.more)
     place = located(path)
     if isinstance(place, Path) and is_dataset(place):
-        if run or hosts or step_marker or attribution != "corrected":
+        if run or hosts or host_patterns or step_marker or attribution != "corrected":
             raise TfperfError(f"{path} is a dataset: select runs and hosts in the query, as in WHERE run = '...'")
         check_format(place)
         return Dataset(place)
-    chosen = choose_hosts(choose_run(find_runs(place), run), tuple(hosts))
+    chosen = choose_hosts(choose_run(find_runs(place), run), tuple(hosts), tuple(host_patterns))
 
     def analyze(sections: Collection[str]) -> Analysis:
         # Use the run folder, because a newer run may exist by now.
@@ -143,6 +144,7 @@ def source_of(
             sections=tuple(map(OtherSection, sections)),
             run=str(Path(*chosen.folder.resolve().parts)),
             hosts=hosts,
+            host_patterns=host_patterns,
             attribution=attribution,
             step_marker=step_marker,
         )

@@ -115,6 +115,8 @@ class TimelineParts(TypedDict, total=False):
     """The selected parts of a profile for `write_timeline`; the default is the whole profile."""
 
     hosts: Sequence[str]
+    host_patterns: Sequence[str]
+    """As in `tfperf.load`."""
     steps: tuple[int, int] | None
     """First and last number of the steps that events overlap."""
     step: WhichStep | None
@@ -146,7 +148,8 @@ def write_timeline(
     unknown = parts.keys() - TimelineParts.__annotations__.keys()
     if unknown:
         raise TypeError(f"write_timeline() has no parameter {unknown.pop()!r}")
-    chosen = choose_hosts(choose_run(find_runs(located(path)), run), tuple(parts.get("hosts", ())))
+    names, patterns = tuple(parts.get("hosts", ())), tuple(parts.get("host_patterns", ()))
+    chosen = choose_hosts(choose_run(find_runs(located(path)), run), names, patterns)
     min_duration_ps = round(parts.get("min_duration_us", 0.0) * _PS_PER_US)
     selection = Selection(parts.get("steps"), tuple(parts.get("threads", ())), min_duration_ps, parts.get("step"))
     if selection.steps is not None and selection.step is not None:

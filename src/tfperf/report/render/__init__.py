@@ -22,7 +22,7 @@ from msgspec import Struct
 from tfperf.base.errors import OutputError
 from tfperf.base.files import new_file, refuse_existing, write_files
 from tfperf.base.storage.remote_path import Location, RemotePath
-from tfperf.report.render.screen import PIPE_WIDTH, Screen, is_longer, show_in_pager
+from tfperf.report.render.screen import PIPE_WIDTH, Colours, Screen, is_longer, show_in_pager
 
 if TYPE_CHECKING:
     from tfperf.report.model import Level, Report
@@ -37,10 +37,17 @@ class RenderOptions(Struct, frozen=True):
     colour: bool = False
     interactive: bool = False
     """For a terminal: long names are cut in the middle. Files and pipes get whole names."""
+    colours: Colours = "16"
+    links: bool = False
+    """Whether the documentation of a cause is a link (OSC 8) instead of an address."""
+    target: str = ""
+    """The profile with its options, as typed in a shell, for `PATH` in commands; empty: the folder of the run."""
     view: View = "answer"
     """Extent of a report for people: the first screen, all sections in brief, or selected sections in full."""
     top: int | None = None
     """Rows of a ranked table for people; None: the table's own number."""
+    sort: str = ""
+    """Key of the column that sorts tables."""
 
 
 class Format(Struct, frozen=True):
@@ -88,12 +95,18 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
     chosen, is_whole = FORMATS[format_name], options.view != "sections"
     if chosen.level == "brief":
         people: Level = "brief" if is_whole else "full"
-        detail = Detail(people, people, top=options.top, only_leads=chosen.answers and options.view == "answer")
+        only_leads = chosen.answers and options.view == "answer"
+        detail = Detail(people, people, top=options.top, only_leads=only_leads, sort=options.sort)
     else:
         sections: Level = "brief" if is_whole and chosen.level == "full" else "data"
         is_page = chosen.level == "full"
         detail = Detail(
-            sections, "data", options.top, for_people=False, apart=is_page, every_row=not is_page, leads_first=is_page
+            *(sections, "data", options.top),
+            for_people=False,
+            apart=is_page,
+            every_row=not is_page,
+            leads_first=is_page,
+            sort=options.sort,
         )
     renderer: Callable[[Report, RenderOptions], str] = resolve_name(FORMATS[format_name].renderer)
     return renderer(shown(report, detail), options)
@@ -101,7 +114,13 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
 
 def options_for(screen: Screen) -> RenderOptions:
     """Return the options for a report on this screen."""
-    return RenderOptions(width=screen.width, colour=screen.colour, interactive=screen.interactive)
+    return RenderOptions(
+        width=screen.width,
+        colour=screen.colour,
+        interactive=screen.interactive,
+        colours=screen.colours,
+        links=screen.links,
+    )
 
 
 STDOUT = Path("-")

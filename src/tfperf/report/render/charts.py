@@ -92,13 +92,12 @@ def segment_bar_lines(bars: Sequence[SegmentBar], width: int) -> list[Line]:
         drawn: list[Part] = [Part(" " * (left - cells(head)) + head)]
         for segment, count in zip(bar.segments, counts, strict=True):
             style = ROLES[segment.role]
-            look = f"{style.ink} on {style.colour}"
             saved = min(round(count * segment.saved / segment.value), count - 1) if segment.value and count else 0
-            drawn += [Part(style.letter * (count - saved) + _SAVED * saved, look)] if count else []
+            drawn += [Part(style.letter * (count - saved) + _SAVED * saved, style.look)] if count else []
             of = f" of {bar.short_title}" if bar is not bars[0] else ""
             title = shorten(safe(segment.title), _LONGEST_ENTRY, mark=PLAIN_ELLIPSIS)
             text = f" {title} {segment.share}{of}"
-            entries.setdefault((segment.role, segment.title), [Part(style.letter, look), Part(text)])
+            entries.setdefault((segment.role, segment.title), [Part(style.letter, style.look), Part(text)])
         lines.append(drawn)
     legend = _in_lines([*entries.values()], width)
     if any(each.saved for bar in bars for each in bar.segments):

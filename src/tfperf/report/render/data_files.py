@@ -59,7 +59,7 @@ def _section(section: Section) -> dict[str, Any]:
         "title": section.title,
         "findings": [
             {
-                **{key: getattr(finding, key) for key in ("code", "severity", "text", "action", "causes")},
+                **{key: getattr(finding, key) for key in ("code", "severity", "text", "action", "causes", "url")},
                 "quantities": [
                     {key: _jsonable(getattr(quantity, key)) for key in ("key", "of", "value", "unit")}
                     for quantity in finding.quantities

@@ -10,6 +10,7 @@ cannot be started.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -30,6 +31,14 @@ PIPE_HEIGHT = 24
 NARROWEST, WIDEST = 40, 200
 """Limits on the width of reports; at 60 columns or more, nothing is cut."""
 Colour = Literal["auto", "always", "never"]
+Colours = Literal["16", "256", "truecolor"]
+"""Number of colors of a terminal."""
+_MANY_COLOURS = ("truecolor", "24bit")
+_DRAWS_LINKS = ("iTerm.app", "WezTerm", "vscode", "Hyper", "ghostty", "Tabby", "mintty", "rio")
+"""Values of TERM_PROGRAM of terminals with links (OSC 8) and all colors."""
+_DRAWING_TERMS = ("xterm-kitty", "xterm-ghostty", "alacritty", "foot", "foot-extra", "wezterm")
+_LINK = re.compile("\x1b]8;;[^\x1b]*\x1b\\\\")
+_FIRST_VTE_WITH_LINKS = 5000
 _DRAWN = "─█…"
 """Characters used in reports for people, if the terminal's encoding has them."""
 
@@ -51,6 +60,9 @@ class Screen(Struct, frozen=True):
     height: int = PIPE_HEIGHT
     colour: bool = False
     interactive: bool = False
+    colours: Colours = "16"
+    links: bool = False
+    """Whether text may be a link (OSC 8)."""
     pages: bool = False
     """Whether a report longer than the window may open a pager."""
 
@@ -66,6 +78,8 @@ def screen_of(
         height=_positive(environment.get("LINES")) or terminal.lines or PIPE_HEIGHT,
         colour=_shows_colour(environment, terminal, is_dumb) if colour == "auto" else colour == "always",
         interactive=terminal.stdout and _can_draw(terminal.encoding),
+        colours=_colours(environment),
+        links=_has_links(environment, terminal, is_dumb),
         pages=pager and terminal.stdin and terminal.stdout and not is_dumb and not environment.get("CI"),
     )
 
@@ -82,6 +96,41 @@ def _shows_colour(environment: Mapping[str, str], terminal: Terminal, is_dumb: b
         return True
     # The old Windows console prints escape codes; Windows Terminal sets WT_SESSION.
     return terminal.stdout and not is_dumb and (os.name != "nt" or "WT_SESSION" in environment)
+
+
+def _colours(environment: Mapping[str, str]) -> Colours:
+    forced: dict[str, Colours] = {"2": "256", "3": "truecolor"}
+    if (chosen := forced.get(environment.get("FORCE_COLOR", ""))) is not None:
+        return chosen
+    term = environment.get("TERM", "")
+    if (
+        environment.get("COLORTERM") in _MANY_COLOURS
+        or "WT_SESSION" in environment
+        or environment.get("TERM_PROGRAM") in _DRAWS_LINKS
+        or term in _DRAWING_TERMS
+        or term.endswith("-direct")
+    ):
+        return "truecolor"
+    return "256" if "256color" in term else "16"
+
+
+def _has_links(environment: Mapping[str, str], terminal: Terminal, is_dumb: bool) -> bool:
+    """Return whether the terminal is known to draw links; others may print the escape codes."""
+    if (forced := environment.get("FORCE_HYPERLINK")) is not None:
+        return forced not in ("", "0")
+    if not terminal.stdout or is_dumb or environment.get("CI") or {"TMUX", "STY"} & environment.keys():
+        return False
+    return (
+        bool({"WT_SESSION", "KITTY_WINDOW_ID", "DOMTERM"} & environment.keys())
+        or environment.get("TERM_PROGRAM") in _DRAWS_LINKS
+        or environment.get("TERM") in _DRAWING_TERMS
+        or _positive(environment.get("VTE_VERSION")) >= _FIRST_VTE_WITH_LINKS
+    )
+
+
+def without_links(text: str) -> str:
+    """Return the text without links, which older pagers print as escape codes."""
+    return _LINK.sub("", text)
 
 
 def _terminal() -> Terminal:
@@ -138,7 +187,7 @@ def show_in_pager(text: str, environment: Mapping[str, str]) -> bool:
     except (OSError, ValueError):
         return False
     with _ctrl_c_is_for_the_pager(), suppress(OSError):
-        process.communicate(text.encode("utf-8", errors="backslashreplace"))
+        process.communicate(without_links(text).encode("utf-8", errors="backslashreplace"))
     return process.wait() not in _NOT_STARTED
 
 
@@ -159,5 +208,5 @@ def is_longer(text: str, width: int, height: int) -> bool:
     """Return whether a text needs more lines than a window has besides the prompt."""
     from tfperf.report.render.text_table import cells
 
-    lines = text.splitlines()
+    lines = without_links(text).splitlines()
     return len(lines) >= height or sum(max(-(-cells(line) // width), 1) for line in lines) >= height

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from itertools import compress
 
@@ -30,13 +31,14 @@ from tfperf.report.render.text_table import (
     text_table,
     width_of,
     wrap,
+    wrap_prose,
 )
 from tfperf.report.render.values import brief, for_people, measure_text, safe, source_facts
 
 Block = Sequence[Line]
 """Lines without blank lines between them."""
 
-_LONGEST_LINE = 100
+_LONGEST_LINE = 120
 _LONGEST_TITLE = 34
 _LONGEST_WHOLE_NAME = 400
 
@@ -48,6 +50,7 @@ _MARKS = {"problem": Part("!! ", "bold red"), "hint": Part(" > ", "bold yellow")
 
 def render_terminal(report: Report, options: RenderOptions) -> str:
     """Return the report as text that ends with a newline."""
+    options = replace(options, target=options.target or _folder_of(report))
     gauges = [chart for section in report.sections for chart in section.charts if isinstance(chart, GaugeChart)]
     width = max(options.width, NARROWEST)
     lines = [line for chart in gauges for line in chart_lines(chart, width, interactive=options.interactive)]
@@ -55,29 +58,33 @@ def render_terminal(report: Report, options: RenderOptions) -> str:
     blocks = _answer_blocks if is_answer else _blocks
     for block in blocks(report, options):
         lines += [line_of(""), *block] if lines else block
-    return joined(lines, colour=options.colour)
+    return joined(lines, colour=options.colour, colours=options.colours, links=options.links)
+
+
+def _folder_of(report: Report) -> str:
+    """Return the folder of the run as a word of a shell."""
+    folder = report.source.get("folder")
+    return shlex.quote(safe(folder)) if isinstance(folder, str) and folder else ""
 
 
 def _answer_blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
-    """Yield the lead sections sized for a screen: without headings, with charts next to facts."""
+    """Yield the lead sections sized for a screen: without headings; a bar of the step comes before its causes."""
     width = max(options.width, NARROWEST)
     read = [measure_text(fact.value, fact.unit) for fact in source_facts(report) if fact.key in _NAMES_THE_RUN]
     if read:
         yield [line_of(shorten(safe("  ".join(read)), width, mark=PLAIN_ELLIPSIS), "dim")]
     for section in report.sections:
-        if section.findings:
-            yield [line for finding in section.findings for line in _finding_lines(finding, width)]
-        for table in section.tables:
-            yield _table_block(table, width, interactive=options.interactive)
         lines = _fact_lines(section.facts, width) if section.facts else []
         bars = [chart for chart in section.charts if isinstance(chart, SegmentBar)]
         lines += segment_bar_lines(bars, width) if bars else []
         for chart in section.charts:
             if not isinstance(chart, SegmentBar):
                 lines += chart_lines(chart, min(width, _LONGEST_LINE), interactive=options.interactive)
-        lines += (line for note in section.notes for line in _paragraph(note, width, style="dim"))
-        if lines:
-            yield lines
+        findings = [line for finding in section.findings for line in _finding_lines(finding, options)]
+        notes = [line for note in section.notes for line in _paragraph(note, options, style="dim")]
+        tables = [_table_block(table, width, interactive=options.interactive) for table in section.tables]
+        blocks = [lines, *tables, [*findings, *notes]] if bars else [findings, *tables, [*lines, *notes]]
+        yield from (block for block in blocks if block)
 
 
 def _blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
@@ -89,44 +96,58 @@ def _blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
     if not report.sections:
         yield [line_of("This report has no sections.")]
     for section in report.sections:
-        title = _paragraph(section.title, width, style="bold")
+        title = _paragraph(section.title, options, style="bold")
         underline = line_of("=" * max(map(width_of, title)), "bold")
-        blocks = list(_section_blocks(section, width, interactive=options.interactive))
+        blocks = list(_section_blocks(section, options))
         yield [*title, underline, *(blocks[0] if blocks else [line_of("nothing to show")])]
         yield from blocks[1:]
 
 
-def _section_blocks(section: Section, width: int, *, interactive: bool) -> Iterator[Block]:
+def _section_blocks(section: Section, options: RenderOptions) -> Iterator[Block]:
+    width, interactive = max(options.width, NARROWEST), options.interactive
     if any(isinstance(chart, GaugeChart) for chart in section.charts):
         # Its charts are the first lines of the report, and contain the finding and the table.
         section = replace(section, findings=(), charts=(), tables=())
-    if section.findings:
-        yield [line for finding in section.findings for line in _finding_lines(finding, width)]
+    findings = [line for finding in section.findings for line in _finding_lines(finding, options)]
+    bar_comes_first = any(isinstance(chart, SegmentBar) for chart in section.charts)
+    if findings and not bar_comes_first:
+        yield findings
     if section.facts:
         yield _fact_lines(section.facts, width)
     for chart in section.charts:
         drawn = chart_lines(chart, min(width, _LONGEST_LINE), interactive=interactive)
-        yield [*_paragraph(chart.title, width, style="bold"), *drawn]
+        yield [*_paragraph(chart.title, options, style="bold"), *drawn]
+    if findings and bar_comes_first:
+        yield findings
     for table in section.tables:
         yield _table_block(table, width, interactive=interactive)
     if section.notes:
-        notes = (_paragraph(note, width, first="note: ", style="dim") for note in section.notes)
+        notes = (_paragraph(note, options, first="note: ", style="dim") for note in section.notes)
         yield [line for lines in notes for line in lines]
 
 
-def _paragraph(text: str, width: int, *, first: str = "", style: str = "") -> list[Line]:
+def _paragraph(text: str, options: RenderOptions, *, first: str = "", style: str = "") -> list[Line]:
     """Return text as lines with a hanging indent after `first`."""
-    lines = wrap(for_people(text), min(width, _LONGEST_LINE) - cells(first))
+    lines = _wrapped(text, options, cells(first))
     return [line_of((" " * cells(first) if number else first) + line, style) for number, line in enumerate(lines)]
 
 
-def _finding_lines(finding: Finding, width: int) -> list[Line]:
+def _wrapped(text: str, options: RenderOptions, indent: int) -> list[str]:
+    width = min(max(options.width, NARROWEST), _LONGEST_LINE) - indent
+    return wrap_prose(for_people(text), width, options.target)
+
+
+def _finding_lines(finding: Finding, options: RenderOptions) -> list[Line]:
     mark = _MARKS[finding.severity]
     space = Part(" " * len(mark.text))
-    texts = wrap(for_people(finding.text), min(width, _LONGEST_LINE) - len(mark.text))
+    texts = _wrapped(finding.text, options, len(mark.text))
     lines: list[Line] = [(space if number else mark, Part(text)) for number, text in enumerate(texts)]
-    for label, text in (("try: ", finding.action), ("see: ", finding.see)):
-        lines += _paragraph(text, width, first=f"{space.text}{label}") if text else []
+    for label, text, url in (("try", finding.action, finding.url), ("see", finding.see, "")):
+        for number, line in enumerate(_wrapped(text, options, len(mark.text) + len("try: ")) if text else []):
+            start = " " * len("try: ") if number else label
+            lines.append((space, Part(start, link="" if number else url), Part(line if number else f": {line}")))
+    if finding.url and options.view != "answer" and not options.links:
+        lines.append((space, Part(f"docs: {safe(finding.url)}", "dim")))
     return lines
 
 
@@ -151,7 +172,7 @@ def _fact_lines(facts: Sequence[Fact], width: int) -> list[Line]:
 
 
 def _table_block(table: Table, width: int, *, interactive: bool) -> Block:
-    lines = _paragraph(table.title, width, style="bold")
+    lines = _text_lines(table.title, width, "bold")
     if len(table):
         texts = text_table(table, LINES if interactive else ASCII)
         for number, part in enumerate(parts_that_fit(texts, width)):
@@ -161,8 +182,12 @@ def _table_block(table: Table, width: int, *, interactive: bool) -> Block:
         lines.append(line_of("no rows"))
     lines += _whole_names(table, width)
     for remark in (cut_note(table), table.note):
-        lines += _paragraph(remark, width, style="dim") if remark else []
+        lines += _text_lines(remark, width, "dim") if remark else []
     return lines
+
+
+def _text_lines(text: str, width: int, style: str) -> list[Line]:
+    return [line_of(line, style) for line in wrap_prose(for_people(text), min(width, _LONGEST_LINE))]
 
 
 def _whole_names(table: Table, width: int) -> Block:

@@ -10,6 +10,8 @@ from itertools import zip_longest
 from msgspec import Struct
 
 from tfperf.report.model import Column, Table
+from tfperf.report.palette import ROLES
+from tfperf.report.render.screen import Colours
 from tfperf.report.render.values import ELLIPSIS, cell_text, for_people, plain
 
 BAR_BLOCKS, BAR_ASCII = "▏▎▍▌▋▊▉█", "#"
@@ -77,6 +79,38 @@ def wrap(text: str, width: int) -> list[str]:
     return lines
 
 
+def _brackets(depth: int) -> str:
+    return rf"\((?:[^()]|{_brackets(depth - 1)})*\)" if depth else r"\([^()]*\)"
+
+
+_CALL = rf"(?:[^\s()]*\w{_brackets(2)})+[^\s()]*"
+_COMMAND = r"\(?tfperf [a-z-]+(?: PATH)?(?: -[a-z] [^\s,;)]+| --[\w-]+)*\S*"
+_NUMBER, _UNIT = r"[<>]?\d[\d.,]*", r"(?:ms|us|s|MB|GB|kB|GB/s|steps/s)\b\S*"
+_TIME = rf"\(?(?:wall time per )?(?:step )?{_NUMBER}(?: -> {_NUMBER})?(?: to {_NUMBER})? {_UNIT}"
+_SHORT_GROUP = rf"\([^()]{{0,30}}\w{_brackets(1)}[^()]{{0,9}}\)\S*"
+_UNBROKEN = re.compile(rf"{_COMMAND}|{_CALL}|{_SHORT_GROUP}|{_TIME}|\(?-[a-z] \w+\S*|\S+")
+"""Commands, calls with their arguments, numbers with their unit, and words."""
+
+
+def wrap_prose(text: str, width: int, target: str = "") -> list[str]:
+    """Return text as lines of at most `width` cells, with `target` for PATH in commands.
+
+    A command is never broken, even if it is longer; code and numbers with a unit only if they are longer.
+    """
+    lines: list[str] = []
+    for unit in _UNBROKEN.findall(text):
+        is_command = unit.lstrip("(").startswith("tfperf ")
+        named = unit.replace(" PATH", f" {target}") if is_command and target else unit
+        parts = [named] if is_command or cells(named) <= width else wrap(named, width)
+        for number, part in enumerate(parts):
+            longer = f"{lines[-1]} {part}" if lines and not number else part
+            if lines and not number and cells(longer) <= width:
+                lines[-1] = longer
+            else:
+                lines.append(part)
+    return lines or [""]
+
+
 def begin_of(text: str, width: int) -> str:
     """Return the longest prefix that fits into `width` cells."""
     if text.isascii():
@@ -94,10 +128,11 @@ def _suffix(text: str, width: int) -> str:
 
 
 class Part(Struct, frozen=True):
-    """A piece of a line; `style` is a rich style, empty for plain text."""
+    """A piece of a line; `style` is a rich style, empty for plain text; `link` is an address, empty for no link."""
 
     text: str
     style: str = ""
+    link: str = ""
 
 
 Line = Sequence[Part]
@@ -118,21 +153,34 @@ def width_of(line: Line) -> int:
     return sum(cells(part.text) for part in line)
 
 
-def coloured_text(line: Line) -> str:
-    """Return the line with escape codes around each styled part."""
+_BASIC_LOOKS = {role.look: role.basic_look for role in ROLES.values()}
+"""Colors of the palette in a terminal of 16 colors, whose nearest ones would be alike."""
+
+
+def coloured_text(line: Line, colours: Colours = "16") -> str:
+    """Return the line with escape codes around each styled part, in the nearest of the terminal's colors."""
     from rich.color import ColorSystem
     from rich.style import Style
 
-    return "".join(
-        Style.parse(part.style).render(part.text, color_system=ColorSystem.STANDARD) if part.style else part.text
-        for part in line
-    )
+    system = {"16": ColorSystem.STANDARD, "256": ColorSystem.EIGHT_BIT, "truecolor": ColorSystem.TRUECOLOR}[colours]
+    texts = []
+    for part in line:
+        style = _BASIC_LOOKS.get(part.style, part.style) if colours == "16" else part.style
+        texts.append(Style.parse(style).render(part.text, color_system=system) if style else part.text)
+    return "".join(texts)
 
 
-def joined(lines: Iterable[Line], *, colour: bool) -> str:
+def joined(lines: Iterable[Line], *, colour: bool, colours: Colours = "16", links: bool = False) -> str:
     """Return the lines as text, each with a newline."""
-    as_text = coloured_text if colour else plain_text
-    return "".join(f"{as_text(line)}\n" for line in lines)
+    if links:
+        lines = ([_linked(part) for part in line] for line in lines)
+    if not colour:
+        return "".join(f"{plain_text(line)}\n" for line in lines)
+    return "".join(f"{coloured_text(line, colours)}\n" for line in lines)
+
+
+def _linked(part: Part) -> Part:
+    return part if not part.link else Part(f"\x1b]8;;{part.link}\x1b\\{part.text}\x1b]8;;\x1b\\", part.style)
 
 
 _GAP = "  "

@@ -222,6 +222,27 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "memory_pressure": CauseMeaning("memory is nearly full, fragmented or growing", "not part of the step"),
 }
 
+CAUSE_TITLES: Mapping[str, tuple[str, ...]] = {
+    "input_wait": ("Waiting for input",),
+    "input_copy": ("Copying batches to the device",),
+    "input_contention": ("CPU contention with the input pipeline",),
+    "output_copy": ("Copying results to the host",),
+    "compilation": ("Compilation",),
+    "launch_bound": ("Launching kernels",),
+    "small_work_per_step": ("Per-step overhead",),
+    "host_ops": ("Running ops on the host",),
+    "waiting_for_results": ("Waiting for results",),
+    "python_between_steps": ("Python between calls", "Time without recorded events"),
+    "waiting_in_calls": ("Waiting inside calls",),
+    "eager_ops": ("Eager execution",),
+    "collectives": ("Collective communication",),
+    "device_compute_32bit": ("32-bit compute",),
+    "memory_bound": ("Memory-bound work",),
+    "low_utilisation": ("Running small matmuls",),
+    "between_steps": ("Time between steps",),
+    "evaluation": ("Evaluation",),
+}
+"""Titles of frequent causes on screens, for `tfperf explain`."""
 
 GUIDE = "https://www.tensorflow.org/guide"
 API = "https://www.tensorflow.org/api_docs/python/tf"

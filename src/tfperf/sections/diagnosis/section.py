@@ -34,7 +34,6 @@ _NAMED_GAPS = 3
 _CLASSES = {
     "high": "HIGHLY input-bound",
     "moderate": "MODERATELY input-bound",
-    "possible": "POSSIBLY input-bound",
     "none": "NOT input-bound",
     "unknown": "unknown: the profile does not show the source of the input",
 }
@@ -54,7 +53,8 @@ REST: Mapping[str, tuple[Role, str]] = {
 """Role and name of the time that no cause explains, by category; without one, of the wall time."""
 _MAIN_KINDS = ("train", UNLABELLED, ITERATION)
 """Kinds of steps that texts do not mention."""
-_POINTER = "More: run tfperf analyze PATH with --full, -s SECTION or -o report.html."
+_POINTER = "More: tfperf analyze PATH --full (or -s NAME, -o page.html)"
+_ONE_STEP = "warning: one step may not be typical, profile at least five"
 
 
 def build(results: Results) -> Section:
@@ -93,7 +93,7 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
         named = cause.title if cause.kind in _MAIN_KINDS else f"{cause.title} of {step_word(cause.kind)}s"
         for other in () if cause.are_alternatives else cause.actions[1:]:
             text, of_other = f"Also for {named}: {_words(cause, other)}.", _estimate(cause, other)
-            findings.append(Finding(other.code, "info", text, level="full", quantities=of_other))
+            findings.append(Finding(other.code, "info", text, level="full", quantities=of_other, url=other.url))
     return tuple(findings)
 
 
@@ -117,7 +117,8 @@ def finding_of(cause: Cause, level: Level = "brief") -> Finding:
     sentence = sentence_of(cause)
     if cause.kind not in _MAIN_KINDS:
         sentence = f"{step_word(cause.kind).capitalize()}s: {sentence}"
-    return Finding(cause.code, _severity(cause), sentence, text, level, quantities=quantities)
+    url = actions[0].url if actions else ""
+    return Finding(cause.code, _severity(cause), sentence, text, level, quantities=quantities, url=url)
 
 
 def _severity(cause: Cause) -> Severity:
@@ -174,36 +175,40 @@ def _estimate(cause: Cause, action: Action) -> tuple[Quantity, ...]:
     if action.step_ms is None:
         return ()
     of = of_steps(cause.kind, cause.host)
-    return step_after(f"{cause.code}: {action.code}", action.step_ms.low, action.step_ms.high, of)
+    after = step_after(f"{cause.code}: {action.code}", action.step_ms.low, action.step_ms.high, of)
+    return after if cause.of == "wall" else (Quantity("step_time", cause.step_ms, "ms", of), *after)
 
 
 def _words(cause: Cause, action: Action) -> str:
     text = action.text.partition("; ")[0]
     if action.step_ms is None:
         return text
-    low, high = format_ms(action.step_ms.low), format_ms(action.step_ms.high)
-    then = f"{low} to {high}" if low != high else low
+    now, low, high = map(format_ms, (cause.step_ms, action.step_ms.low, action.step_ms.high))
+    if now == low == high:
+        return text
+    change = f"{now} -> {low} to {high} ms" if low != high else f"{now} -> {low} ms"
     if cause.of == "wall":
-        return f"{text} -> {then} ms of wall time per step"
+        return f"{text} (wall time per step {change})"
     if action.is_per_examples:
-        return f"{text} -> {then} ms for the same number of examples"
-    may_lose = (
-        f" ({format_ms(cause.step_ms)} now), if {action.assumption}" if action.step_ms.high > cause.step_ms else ""
-    )
-    return f"{text} -> step {then} ms{may_lose}"
+        return f"{text} (step {change} for the same number of examples)"
+    may_lose = f", if {action.assumption}" if action.step_ms.high > cause.step_ms else ""
+    return f"{text} (step {change}{may_lose})"
 
 
 def _facts(results: Results) -> tuple[Fact, ...]:
     """Return the diagnosed step: its time, rate and input share."""
-    overview = results["overview"]
     diagnosis = results["diagnosis"]
     step, time = diagnosis.summary, diagnosis.summary.step_time_ms
     if time is None:
         return ()
     usual = usual_step_time(step, diagnosis.host)
     notes = [f"{usual.statistic} of {step.averaged_count} of {step.step_count} {step_word(step.kind)}s{usual.other}"]
+    if step.averaged_count == 1:
+        notes = [f"1 of {step.step_count} {step_word(step.kind)}s", _ONE_STEP]
     is_long = bool(diagnosis.host) and _is_full(diagnosis)
-    if time.average and not is_long and results["steps"].steps.source != "device steps":  # time between is in no step
+    if (
+        time.average and not is_long and step.averaged_count > 1 and results["steps"].steps.source != "device steps"
+    ):  # time between is in no step
         pace = next((place for place, host in enumerate(results.hosts) if host.host == diagnosis.host), None)
         wall = results["wall"] if pace is None else results.hosts[pace]["wall"]
         text = rate_text(wall, time.average)
@@ -212,29 +217,42 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     chips = results["hosts"].chips
     if chips is not None and chips.missing:
         notes.append(f"on {chips.recorded} of {len(chips.program_devices)} {chips.noun}s")
+    level: Level = "full" if _is_full(diagnosis) and diagnosis.wall_parts else "brief"
+    facts = [Fact("step_time", "Step time", usual.time.value, "ms", ", ".join(notes), quantities=usual.quantities)]
+    batch, rate = results["batch"], examples_per_second(results)
+    if batch.size is not None and rate and not diagnosis.host:
+        note = f"batch size {batch.size:,} ({batch.confidence} confidence)"
+        facts.append(Fact("examples_per_second", "Examples/s", rate, "count", note, level=level))
+    facts += _computes(diagnosis)
+    return (*facts, _input(results))
+
+
+def _input(results: Results) -> Fact:
+    """Return the input share with a verdict."""
+    overview, diagnosis = results["overview"], results["diagnosis"]
     worst = overview.worst_host
     of_host, host = (overview, "") if worst is None else (overview.by_host[worst], results.hosts[worst].host)
-    verdict = _CLASSES[overview.input_class] + (f" on {host}" if host else "")
+    verdict = _CLASSES.get(overview.input_class, "") + (f" on {host}" if host else "")
     if of_host.on_tpu and of_host.input_percent == 0.0:
         verdict = "no input in the steps: no infeed, no transfers"
     if overview.input_class == "unknown" and results["steps"].missing:
         verdict = "unknown: events are missing from the profile"
     of_input, of_others = (share_of_step(of_host, part, host) for part in ("input", "all_others"))
     if overview.input_class == "possible":
-        over = " on average over hosts" if worst is None and len(results.hosts) > 1 else ""
-        verdict += f": All others ({of_others}{over}) may hide input"
-    facts = [Fact("step_time", "Step time", usual.time.value, "ms", ", ".join(notes), quantities=usual.quantities)]
+        parts = [part for part in diagnosis.parts if part.category == "all_others" and not part.cause]
+        rest = Quantity("unexplained", sum(part.percent for part in parts), of=of_steps(overview.kind, host))
+        if diagnosis.parts and diagnosis.host == host and (rest.value or 0.0) < _LEAST_SHARE:
+            verdict = f"not visible; other causes explain All others ({of_others})"
+        elif diagnosis.parts and diagnosis.host == host:
+            verdict, of_others = f"{rest} unexplained, which may hide input", rest
+        else:
+            over = " on average over hosts" if worst is None and len(results.hosts) > 1 else ""
+            verdict += f"{of_others} unexplained{over} (All others), which may hide input"
     cost = input_cost(results)
     costs = cost.quantities(whose_input(results)) if cost is not None and cost.is_more_than_waiting else ()
     if costs and not _is_full(diagnosis):
         verdict += f"; costs {from_to(costs[0], costs[1])} including CPU contention"
-    level: Level = "full" if _is_full(diagnosis) and diagnosis.wall_parts else "brief"
-    batch, rate = results["batch"], examples_per_second(results)
-    if batch.size is not None and rate and not diagnosis.host:
-        note = f"batch size {batch.size:,} ({batch.confidence} confidence)"
-        facts.append(Fact("examples_per_second", "Examples/s", rate, "count", note, level=level))
-    facts += _computes(diagnosis)
-    return (*facts, Fact("input", "Input", of_input.value, "%", verdict, quantities=(of_input, of_others, *costs)))
+    return Fact("input", "Input", of_input.value, "%", verdict, quantities=(of_input, of_others, *costs))
 
 
 def _computes(diagnosis: Diagnosis) -> list[Fact]:
@@ -317,6 +335,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
     same = ("code", "title", "kind", "detail", "confidence", "of", "wall_share")
     return {
         **{key: getattr(cause, key) for key in same},
+        "url": cause.actions[0].url if cause.actions else "",
         "cost_ms": _range(cause.cost_ms),
         "cost_percent": _range(cause.cost_percent),
         "gain_percent": cause.gain_percent,

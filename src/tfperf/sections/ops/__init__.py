@@ -37,10 +37,10 @@ _OP_COLUMNS = (
         "runs of the op; kernels: runs of its kernels and copies, because op runs are unknown",
         "data",
     ),
-    Column("total_ms", "Total", float, "ms", "time including nested ops", level="data"),
+    Column("total_ms", "Total", float, "ms", "time including nested ops", level="full"),
     Column("average_ms", "Mean total", float, "ms", "total time / count", level="data"),
-    Column("self_ms", "Self", float, "ms", "time excluding nested ops", level="data"),
-    Column("average_self_ms", "Mean", float, "ms", "self time / count", level="full"),
+    Column("self_ms", "Self", float, "ms", "time excluding nested ops", level="full"),
+    Column("average_self_ms", "Mean", float, "ms", "self time / count", level="data"),
     Column("self_with_idle_percent", "With idle", float, "%", _WITH_IDLE, level="data"),
     Column("execution", "Run as", str, "", "eager: from Python; function: in a graph; empty: unknown", level="data"),
     Column(

@@ -188,7 +188,7 @@ def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
     texts = {
         "high": f"HIGHLY input-bound: {share} (thresholds: {_INPUT_THRESHOLDS}).",
         "moderate": f"MODERATELY input-bound: {share} (thresholds: {_INPUT_THRESHOLDS}).",
-        "possible": f"POSSIBLY input-bound: {share}, but {others}, which may hide input read in Python.",
+        "possible": f"{share[:1].upper()}{share[1:]}, but {others}, which may hide input read in Python.",
         "none": f"NOT input-bound: {share} (thresholds: {_INPUT_THRESHOLDS}).",
         "unknown": "Input-bound is unknown: the profile does not show the source of the input.",
     }
@@ -196,7 +196,7 @@ def verdict(summary: Summary, breakdown: Breakdown, host: str = "") -> Finding:
         texts["unknown"] = "Input-bound is unknown: events are missing from the profile."
     text = texts[summary.input_class]
     if summary.input_percent is None and summary.input_class == "possible":
-        text = f"POSSIBLY input-bound: the profile does not show the source of the input, and {others}."
+        text = f"The profile does not show the source of the input, and {others}, which may hide it."
     stated = {"unknown": (), "possible": (of_input, of_others)}.get(summary.input_class, (of_input,))
     quantities = tuple(quantity for quantity in stated if quantity.value is not None)
     return Finding(

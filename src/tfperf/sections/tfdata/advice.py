@@ -279,7 +279,7 @@ _PREFIXES: dict[str, str | tuple[str, ...]] = {
     "from_tensors()": "FromTensor",
     "range()": "Range",
 }
-_CHANGES = {
+CHANGES = {
     "prefetch": "prefetch() at the end",
     "parallel_map": "parallel calls in {}",
     "parallel_read": "interleave() several {}",
@@ -288,6 +288,7 @@ _CHANGES = {
     "vectorize": "batch() before {}",
     "free_input": "no tf.data work (lower bound)",
 }
+"""Changes with an estimate, in the terms of a program."""
 _GUIDE = "https://www.tensorflow.org/guide/data_performance"
 _ANALYSIS = "https://www.tensorflow.org/guide/data_performance_analysis"
 
@@ -304,7 +305,7 @@ def function_in_code(stage: str) -> str:
 
 def change_in_code(change: str, stage: str | None) -> str:
     """Return a change of a stage as user code."""
-    return _CHANGES[change].format(function_in_code(stage) if stage else "")
+    return CHANGES[change].format(function_in_code(stage) if stage else "")
 
 
 class StageRule(Struct, frozen=True, kw_only=True):
