@@ -11,6 +11,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+Colours = Literal["16", "256", "truecolor"]
+"""Number of colors of a terminal."""
 Role = Literal["input", "copy", "launch", "compile", "others", "python", "compute", "unexplained"]
 
 

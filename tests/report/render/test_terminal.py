@@ -9,8 +9,8 @@ import pytest
 from rich.style import Style
 
 from tfperf.report.model import Column, Fact, Finding, Report, Section, Segment, SegmentBar, StepChart, Table
+from tfperf.report.palette import Colours
 from tfperf.report.render import RenderOptions, render
-from tfperf.report.render.screen import Colours
 
 FILTER = "gradient_tape/sequential/conv2d_1/Conv2D/Conv2DBackpropFilter"
 

@@ -22,7 +22,8 @@ from msgspec import Struct
 from tfperf.base.errors import OutputError
 from tfperf.base.files import new_file, refuse_existing, write_files
 from tfperf.base.storage.remote_path import Location, RemotePath
-from tfperf.report.render.screen import PIPE_WIDTH, Colours, Screen, is_longer, show_in_pager
+from tfperf.report.palette import Colours
+from tfperf.report.render.screen import PIPE_WIDTH, Screen, is_longer, show_in_pager
 
 if TYPE_CHECKING:
     from tfperf.report.model import Level, Report

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, Literal, TextIO
 
 from msgspec import Struct
 
+from tfperf.report.palette import Colours
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -31,8 +33,6 @@ PIPE_HEIGHT = 24
 NARROWEST, WIDEST = 40, 200
 """Limits on the width of reports; at 60 columns or more, nothing is cut."""
 Colour = Literal["auto", "always", "never"]
-Colours = Literal["16", "256", "truecolor"]
-"""Number of colors of a terminal."""
 _MANY_COLOURS = ("truecolor", "24bit")
 _DRAWS_LINKS = ("iTerm.app", "WezTerm", "vscode", "Hyper", "ghostty", "Tabby", "mintty", "rio")
 """Values of TERM_PROGRAM of terminals with links (OSC 8) and all colors."""

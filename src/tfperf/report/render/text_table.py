@@ -10,8 +10,7 @@ from itertools import zip_longest
 from msgspec import Struct
 
 from tfperf.report.model import Column, Table
-from tfperf.report.palette import ROLES
-from tfperf.report.render.screen import Colours
+from tfperf.report.palette import ROLES, Colours
 from tfperf.report.render.values import ELLIPSIS, cell_text, for_people, plain
 
 BAR_BLOCKS, BAR_ASCII = "▏▎▍▌▋▊▉█", "#"
