@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tfperf.report.model import Fact, Finding, GaugeChart, Report, Section, SegmentBar, Table
 from tfperf.report.render import RenderOptions
 from tfperf.report.render.charts import chart_lines, segment_bar_lines
-from tfperf.report.render.screen import NARROWEST
+from tfperf.report.render.screen import NARROWEST, PIPE_HEIGHT
 from tfperf.report.render.text_table import (
     ASCII,
     LINES,
@@ -26,6 +26,7 @@ from tfperf.report.render.text_table import (
     joined,
     line_of,
     main_columns,
+    plain_text,
     shorten,
     table_lines,
     text_table,
@@ -58,6 +59,10 @@ def render_terminal(report: Report, options: RenderOptions) -> str:
     blocks = _answer_blocks if is_answer else _blocks
     for block in blocks(report, options):
         lines += [line_of(""), *block] if lines else block
+    # A long first screen has no blank lines, from its top, so that it fits into a window.
+    blank = [number for number, line in enumerate(lines) if not plain_text(line)] if is_answer else []
+    for number in reversed(blank[: max(len(lines) - PIPE_HEIGHT, 0)]):
+        del lines[number]
     return joined(lines, colour=options.colour, colours=options.colours, links=options.links)
 
 
