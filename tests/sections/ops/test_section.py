@@ -119,10 +119,10 @@ def test_a_whole_report_shows_the_ten_host_ops_that_take_most_if_there_is_no_dev
     assert (table.name, len(table), table.total_rows) == ("host_ops", 10, 12)
 
 
-def test_the_section_alone_shows_both_sides_with_counts_and_means(tmp_path: Path) -> None:
+def test_the_section_alone_shows_both_sides_with_counts_and_times(tmp_path: Path) -> None:
     section = alone(example(tmp_path))
     assert titles(section) == ["Device ops by self time", "Host ops by self time"]
-    counts = ["occurrences", "average_self_ms"]
+    counts = ["occurrences", "total_ms", "self_ms"]
     brief = ["rank", "self_percent", "cumulative_self_percent", "op_type", "op_name"]
     assert columns(section, 0) == [*brief, *counts, "tensor_core_percent"]
     assert columns(section, 1) == [*brief, *counts]
