@@ -154,6 +154,8 @@ def test_what_a_page_tells_you_to_type_works(lines: list[str], workplace: Path, 
             is_compared = "--baseline" in line and any(before.startswith("tfperf run") for before in lines)
             assert code in ((0, 1, 3) if is_compared else (0,)), f"{line}\n{stdout}{stderr}"
             assert "Traceback" not in stderr, f"{line}\n{stdout}{stderr}"
+        elif extra := re.match(r"pip install 'tfperf\[(\w+)\]'", line):
+            assert re.search(rf"^{extra[1]} = \[", (ROOT / "pyproject.toml").read_text(), re.MULTILINE), line
         else:
             assert line == ". .venv/bin/activate", f"nobody runs {line!r}"
 

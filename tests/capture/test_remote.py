@@ -51,10 +51,14 @@ def test_capture_and_analyze_where_tensorflow_is_not_installed(jobs: dict[str, J
     arguments = ["capture", "--port", str(jobs["busy"].port), "--duration", "1s", "--analyze"]
     done = run_python("-c", script, *arguments, cwd=tmp_path, lean=False)
     assert done.stderr == ""
-    for part in ("Step time", "Input", "tfperf analyze PATH"):
+    (run,) = tmp_path.glob("logs/plugins/profile/*")
+    command = f"tfperf analyze {run} --full"
+    lines = done.stdout.splitlines()
+    assert command in lines, "whole on a line, to be copied"
+    assert max(len(line) for line in lines if line != command) <= 80
+    for part in ("Step time", "Input"):
         assert part in done.stdout
     assert "Workers" not in done.stdout, "nothing is wrong with the only one"
-    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 def test_two_workers_are_profiled_at_the_same_moment(jobs: dict[str, Job], capture: Capture) -> None:

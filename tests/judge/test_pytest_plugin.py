@@ -243,7 +243,8 @@ def test_failure_text_has_the_report_and_the_place_of_the_profile(session: Sessi
     for text in ("HIGHLY input-bound", "Diagnosis", "py_function", "Step time by category"):
         assert text in report
     assert "\x1b" not in report
-    assert max(len(line) for line in report.splitlines()[2:]) <= 80
+    # An address is not broken: it is copied.
+    assert max(len(line) for line in report.splitlines()[2:] if "https://" not in line) <= 80
 
 
 @needs_tensorflow
@@ -255,12 +256,12 @@ def test_traceback_ends_in_the_users_test(session: Session) -> None:
 @needs_tensorflow
 def test_check_fails_with_the_table_of_limits(session: Session) -> None:
     for test, limit in (
-        ("test_breached_limits", "max-input-bound 10% .* breach"),
-        ("test_limits_that_cannot_be_judged", "min-device-busy 0% .* unknown"),
+        ("test_breached_limits", r"FAIL +max-input-bound 10% +[0-9.]+% +\S+"),
+        ("test_limits_that_cannot_be_judged", "UNKNOWN +min-device-busy 0% +-"),
     ):
         text = session.failures[test].split("tfperf profile ---")[0]
         assert re.search(rf"^E +{limit}$", text, re.MULTILINE)
-        assert re.search(r"^E +max-step-time 10s .* pass$", text, re.MULTILINE)
+        assert re.search(r"^E +PASS +max-step-time 10s +[0-9.]+ ms +\S+$", text, re.MULTILINE)
     assert "Map" in one_line(session.failures["test_breached_limits"].split("tfperf profile ---")[0])
 
 

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -69,7 +70,9 @@ def act(watch: FakeWatch, act: Act, *, size: tuple[int, int] = (80, 24), interac
             await pilot.pause()
             await act(pilot, app)
 
-    asyncio.run(run())
+    # Other tests of this process may leave an event loop running in this thread.
+    with ThreadPoolExecutor(1) as threads:
+        threads.submit(lambda: asyncio.run(run())).result()
     return app
 
 
