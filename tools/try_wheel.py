@@ -32,7 +32,7 @@ TRIED: tuple[tuple[str, int, str], ...] = (
     ("tfperf --version", 0, "tfperf"),
     (f"tfperf analyze {SAMPLE} -o report.md", 0, ""),
     (f"tfperf check {SAMPLE} --max-step-time 5s", 0, "max-step-time"),
-    (f"tfperf diff {SAMPLE} sample_traces/input_fixed", 0, "Step time"),
+    (f"tfperf diff {SAMPLE} sample_traces/input_fixed", 0, "x faster"),
     (f"tfperf timeline {SAMPLE} -o trace.pftrace", 0, ""),
     (f"tfperf flamegraph {SAMPLE} -o flame.html", 0, ""),
     ("tfperf analyze nowhere", 1, "nowhere"),
