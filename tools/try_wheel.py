@@ -37,7 +37,7 @@ TRIED: tuple[tuple[str, int, str], ...] = (
     (f"tfperf flamegraph {SAMPLE} -o flame.html", 0, ""),
     ("tfperf analyze nowhere", 1, "nowhere"),
     (f"tfperf query {SAMPLE} 'select 1'", 1, "tfperf[sql]"),
-    ("tfperf run train.py", 1, "this Python has no TensorFlow"),
+    ("tfperf run train.py", 1, "TensorFlow is not installed in this Python"),
     (f'python -c \'import tfperf; print(tfperf.load("{SAMPLE}")["steps"].table.columns)\'', 0, "step_time_ms"),
     ("python -c 'import tfperf; tfperf.start(\"logs\")'", 1, "pip install tensorflow"),
 )
