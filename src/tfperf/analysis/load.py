@@ -354,7 +354,7 @@ _BY_SEVERITY: tuple[Severity, ...] = ("problem", "hint", "info")
 
 
 def _referring(sections: Sequence[Section], titles: Mapping[str, str]) -> tuple[Section, ...]:
-    """Return the sections with one list of problems: that of the leading sections.
+    """Return the sections with one list of problems, which the leading sections contain.
 
     Another finding refers only to causes on that list, by name, and is as severe as the worst of them. If none of its
     causes is on the list, it is at most a hint.

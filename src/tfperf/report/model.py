@@ -303,7 +303,8 @@ class Segment(Struct, frozen=True, kw_only=True):
 class SegmentBar(Struct, frozen=True, kw_only=True):
     """A whole cut into segments, in the order of `palette.ROLES`.
 
-    `spread` has the 5th percentile, the median and the 95th percentile of the wholes, and `values` each of them.
+    `spread` has the 5th percentile, the median and the 95th percentile of the wholes, and `values` each of them, but
+    not for an average over hosts.
     """
 
     title: str

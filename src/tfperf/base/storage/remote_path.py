@@ -159,7 +159,7 @@ class Scheme(Struct, frozen=True, kw_only=True):
     identify: str = ""
     """How a user authenticates."""
     anonymous: Mapping[str, Any] = {}
-    """Options for access without credentials; empty if there is no such option."""
+    """Options for access without credentials; empty if the storage has none."""
     endpoint: str = ""
     """The option for another server with the same protocol; empty if there is none."""
     is_writable: bool = True

@@ -206,13 +206,12 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     if step.averaged_count == 1:
         notes = [f"1 of {step.step_count} {step_word(step.kind)}s", _ONE_STEP]
     is_long = bool(diagnosis.host) and _is_full(diagnosis)
-    if (
-        time.average and not is_long and step.averaged_count > 1 and results["steps"].steps.source != "device steps"
-    ):  # time between is in no step
+    has_rate = step.averaged_count > 1 and results["steps"].steps.source != "device steps"  # no step has time between
+    if time.average and has_rate and not is_long:
         pace = next((place for place, host in enumerate(results.hosts) if host.host == diagnosis.host), None)
         wall = results["wall"] if pace is None else results.hosts[pace]["wall"]
-        text = rate_text(wall, time.average)
-        notes.append(text.partition(" (")[0] if diagnosis.wall_parts else text)
+        # The bar of the wall time shows the difference.
+        notes.append(rate_text(wall, time.average, within=not diagnosis.wall_parts))
     notes += [f"on {diagnosis.host}"] if diagnosis.host and not is_long else []
     chips = results["hosts"].chips
     if chips is not None and chips.missing:
@@ -274,8 +273,9 @@ def segment_bars(results: Results) -> tuple[SegmentBar, ...]:
     if time is None or not diagnosis.parts:
         return ()
     on_host = f" on {diagnosis.host}" if diagnosis.host else ""
-    host = next((each for each in results.hosts if each.host == diagnosis.host), results.hosts[0])
-    steps = host["steps"].steps
+    # Averages over hosts are not of the steps of any one host.
+    hosts = [each for each in results.hosts if each.host == diagnosis.host or len(results.hosts) == 1]
+    values = [(each["steps"].steps.duration_ps[each["steps"].steps.headline] / PS_PER_MS).tolist() for each in hosts]
     step = SegmentBar(
         title=f"Step by cause{on_host}",
         short_title="step",
@@ -283,7 +283,7 @@ def segment_bars(results: Results) -> tuple[SegmentBar, ...]:
         total=time.average,
         segments=segments_of(diagnosis, diagnosis.parts, time.average),
         spread=(time.p5, time.median, time.p95),
-        values=tuple((steps.duration_ps[steps.headline] / PS_PER_MS).tolist()),
+        values=tuple(values[0]) if values else (),
     )
     if not diagnosis.wall_parts or diagnosis.wall_ms is None:
         return (step,)

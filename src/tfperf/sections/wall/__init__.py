@@ -65,13 +65,13 @@ def modes_text(wall: Wall, slow: Int64s) -> str:
     return f"{len(slow)} of {counted(wall.count, 'step')} take {times}"
 
 
-def rate_text(wall: Wall, within_ms: float) -> str:
-    """Return steps per second of wall time, and within steps if the two differ by more than 10%."""
+def rate_text(wall: Wall, within_ms: float, *, within: bool = True) -> str:
+    """Return steps per second of wall time; `within` adds the rate in steps if the two differ by more than 10%."""
     step_ms = wall_step_ms(wall)
     if step_ms is None:
         return f"{format_number(1000.0 / within_ms)} steps/s"
     text = f"{format_number(1000.0 / step_ms)} steps/s"
-    if abs(step_ms - within_ms) > DIFFERENT * min(step_ms, within_ms):
+    if within and abs(step_ms - within_ms) > DIFFERENT * min(step_ms, within_ms):
         text += f" (in steps {format_number(1000.0 / within_ms)})"
     return text
 
