@@ -38,17 +38,20 @@ class Loop:
     to_device: int | None = None
     to_host: int | None = None
     precision: str | None = None
+    compiled: Any = None
+    """The compiled program of a step, whose memory and operations JAX states."""
 
 
 @dataclass(frozen=True)
 class Job:
     """A job: its variants by name, the first one with the fault, and the code of the cause that is built in.
 
-    Without a cause, no problem may be found. `also` are other names that an expert accepts.
+    Without a cause, no problem may be found; None: the cause is not judged. `also` are other names that an expert
+    accepts.
     """
 
     variants: Mapping[str, Callable[[bool], Loop]]
-    cause: str = ""
+    cause: str | None = ""
     also: frozenset[str] = frozenset()
     budget_s: int = 40
     marked: bool = field(default=False, kw_only=True)
@@ -144,7 +147,7 @@ def _tiny_ops(small: bool, *, jitted: bool) -> Loop:
     return Loop(lambda _: run(x))
 
 
-def _tiny_kernels(small: bool, *, scanned: bool) -> Loop:
+def _tiny_kernels(small: bool, *, scanned: bool = False, graphs: bool = True) -> Loop:
     """Kernels of some microseconds each, that the compiler cannot fuse: products of small matrices."""
     count = 10 if small else 200
     w = _normal(0, 32, 32) / 6
@@ -158,7 +161,10 @@ def _tiny_kernels(small: bool, *, scanned: bool) -> Loop:
         return jnp.tanh(x @ jnp.tile(w, (1, 4)))[:, :32]
 
     x = _normal(1, 32, 32)
-    run = jax.jit(wide if scanned else chain)
+    if not graphs and jax.default_backend() == "gpu":
+        run = jax.jit(chain, compiler_options={"xla_gpu_enable_command_buffer": ""})
+    else:
+        run = jax.jit(wide if scanned else chain)
     return Loop(lambda _: run(x))
 
 
@@ -221,6 +227,75 @@ def _results(small: bool, *, each: bool) -> Loop:
     return Loop(step, waits=each, to_host=size * size * 4 if each else None)
 
 
+def _callback(small: bool, *, each: bool) -> Loop:
+    """The compiled program calls Python on the host in each layer."""
+    size, layers = (64, 2) if small else (2048, 8)
+    w = _normal(0, size, size, dtype=jnp.bfloat16) / size**0.5
+    seen: list[Any] = []
+
+    def forward(w: jax.Array, x: jax.Array) -> jax.Array:
+        for _ in range(layers):
+            x = jnp.tanh(x @ w)
+            if each:
+                jax.debug.callback(lambda value: seen.append(float(value)), jnp.sum(x[0].astype(jnp.float32)))
+        return x
+
+    run, x = jax.jit(forward), _normal(1, size, size, dtype=jnp.bfloat16)
+    return Loop(lambda _: run(w, x), flops=2.0 * size**3 * layers, precision="bf16")
+
+
+def _waits(small: bool, *, each: bool) -> Loop:
+    """The loop waits for the device after each of many short calls, or after the last one."""
+    size, calls = (64, 5) if small else (1024, 40)
+    w = _normal(0, size, size, dtype=jnp.bfloat16) / size**0.5
+    layer = jax.jit(lambda w, x: jnp.tanh(x @ w))
+    x = _normal(1, size, size, dtype=jnp.bfloat16)
+
+    def step(_: int) -> jax.Array:
+        value = x
+        for _ in range(calls):
+            value = layer(w, value)
+            if each:
+                jax.block_until_ready(value)
+        return value
+
+    return Loop(step, flops=2.0 * size**3 * calls, precision="bf16")
+
+
+def _transfers(small: bool, *, each: bool) -> Loop:
+    """A batch goes to the device as many small arrays, or as one."""
+    count, width = (10, 16) if small else (100, 256)
+    host = np.ones((count, width), np.float32)
+    train_step = jax.jit(lambda rows: jnp.mean(jnp.tanh(jnp.stack(rows)) ** 2) if each else jnp.mean(rows))
+
+    def step(_: int) -> jax.Array:
+        return train_step([jax.device_put(row) for row in host] if each else jax.device_put(host))
+
+    return Loop(step, to_device=host.nbytes)
+
+
+def _requests(small: bool, *, padded: bool) -> Loop:
+    """Requests of 1 to 32 examples that come at random times; each is one forward call."""
+    width = 64 if small else 4096
+    weights = [_normal(n, width, width, dtype=jnp.bfloat16) / width**0.5 for n in range(4)]
+    chance = np.random.default_rng(0)
+
+    def predict(weights: list[jax.Array], x: jax.Array) -> jax.Array:
+        for w in weights:
+            x = jnp.maximum(x @ w, 0)
+        return x
+
+    run = jax.jit(predict)
+
+    def step(_: int) -> jax.Array:
+        time.sleep(chance.exponential(0.002))
+        examples = int(chance.integers(1, 33))
+        rows = 32 if padded else 1 << (examples - 1).bit_length()
+        return jnp.asarray(jax.device_get(run(weights, np.ones((rows, width), np.float32).astype(jnp.bfloat16))))
+
+    return Loop(step)
+
+
 # What is heavy on the device
 
 
@@ -271,15 +346,120 @@ def _doubles(small: bool, *, double: bool) -> Loop:
     return Loop(lambda _: multiply(a), flops=2.0 * size**3)
 
 
+def _transformer(small: bool, *, fused: bool = True, remat: bool = False) -> Loop:
+    """A language model in bfloat16 with Adam in float32; its layers are named."""
+    depth, width, heads, length, batch, words = (2, 64, 4, 32, 2, 128) if small else (8, 1024, 16, 1024, 8, 32_000)
+    implementation: Any = "cudnn" if fused and jax.default_backend() == "gpu" else "xla"
+    params = {
+        "embed": _normal(0, words, width) * 0.02,
+        "blocks": [
+            {
+                "qkv": _normal(4 * n + 1, width, 3 * width) * 0.02,
+                "out": _normal(4 * n + 2, width, width) * 0.02,
+                "up": _normal(4 * n + 3, width, 4 * width) * 0.02,
+                "down": _normal(4 * n + 4, 4 * width, width) * 0.02,
+            }
+            for n in range(depth)
+        ],
+    }
+    ids = jax.random.randint(jax.random.key(9), (batch, length), 0, words)
+
+    def norm(x: jax.Array) -> jax.Array:
+        wide = x.astype(jnp.float32)
+        wide = wide - wide.mean(-1, keepdims=True)
+        return (wide * lax.rsqrt(jnp.mean(wide**2, -1, keepdims=True) + 1e-6)).astype(x.dtype)
+
+    def block(x: jax.Array, weights: dict[str, jax.Array]) -> jax.Array:
+        half = {name: weight.astype(jnp.bfloat16) for name, weight in weights.items()}
+        with jax.named_scope("attention"):
+            q, k, v = jnp.split((norm(x) @ half["qkv"]).reshape(batch, length, heads, -1), 3, axis=-1)
+            attended = jax.nn.dot_product_attention(q, k, v, is_causal=True, implementation=implementation)
+            x = x + attended.reshape(batch, length, width) @ half["out"]
+        with jax.named_scope("mlp"):
+            return x + jax.nn.gelu(norm(x) @ half["up"]) @ half["down"]
+
+    def loss(params: dict[str, Any]) -> jax.Array:
+        with jax.named_scope("embed"):
+            x = params["embed"].astype(jnp.bfloat16)[ids]
+        for n, weights in enumerate(params["blocks"]):
+            with jax.named_scope(f"block_{n}"):
+                x = (jax.checkpoint(block) if remat else block)(x, weights)
+        with jax.named_scope("head"):
+            logits = (norm(x) @ params["embed"].astype(jnp.bfloat16).T).astype(jnp.float32)
+            right = jnp.take_along_axis(logits, ids[..., None], -1)[..., 0]
+            return jnp.mean(jax.nn.logsumexp(logits, -1) - right)
+
+    def train(state: tuple[Any, Any, Any], count: jax.Array) -> tuple[tuple[Any, Any, Any], jax.Array]:
+        params, first, second = state
+        value, gradient = jax.value_and_grad(loss)(params)
+        with jax.named_scope("adam"):
+            first = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, first, gradient)
+            second = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, second, gradient)
+            rate = 1e-4 * jnp.sqrt(1 - 0.999**count) / (1 - 0.9**count)
+            params = jax.tree.map(lambda p, m, v: p - rate * m / (jnp.sqrt(v) + 1e-8), params, first, second)
+        return (params, first, second), value
+
+    zeros = jax.tree.map(jnp.zeros_like, params)
+    state = (params, zeros, jax.tree.map(jnp.zeros_like, params))
+    compiled = jax.jit(train, donate_argnums=0).lower(state, jnp.float32(1)).compile()
+    jitted = jax.jit(train, donate_argnums=0)
+
+    def step(number: int) -> jax.Array:
+        nonlocal state
+        state, value = jitted(state, np.float32(number + 1))
+        return value
+
+    # Each product of weights: forward, and twice that backward. The scores of attention are causal: half of them.
+    weights = 12.0 * width * width * depth + width * words
+    scores = 4.0 * batch * length * length * width * depth
+    flops = 6.0 * weights * batch * length + 3.0 * scores
+    return Loop(step, flops=None if remat else flops, precision="bf16", compiled=compiled)
+
+
+def _fp8(small: bool, *, scaled: bool) -> Loop:
+    """Products of 8-bit numbers, with and without scales."""
+    size = 256 if small else 8192
+    a = _normal(0, size, size).astype(jnp.float8_e4m3fn)
+    b = _normal(1, size, size).astype(jnp.float8_e4m3fn)
+    scale = jnp.bfloat16(0.5)
+
+    def product(a: jax.Array, b: jax.Array, scale: jax.Array) -> jax.Array:
+        if scaled:
+            return (a.astype(jnp.bfloat16) * scale) @ (b.astype(jnp.bfloat16) * scale).T
+        return lax.dot_general(a, b, (((1,), (1,)), ((), ())), preferred_element_type=jnp.bfloat16)
+
+    run = jax.jit(product)
+    return Loop(lambda _: run(a, b, scale), flops=2.0 * size**3, precision="fp8")
+
+
+def _movement(small: bool, *, sorts: bool) -> Loop:
+    """Rows are gathered from a large table, sorted, and added up by their place."""
+    rows, width, ids = (1 << 10, 8, 1 << 8) if small else (1 << 21, 128, 1 << 20)
+    table = _normal(0, rows, width)
+    places = jax.random.randint(jax.random.key(1), (ids,), 0, rows)
+
+    def look_up(table: jax.Array, places: jax.Array) -> jax.Array:
+        order = jnp.argsort(places) if sorts else places
+        found = table[places[order]] if sorts else table[places]
+        return jnp.zeros_like(table).at[places].add(found)
+
+    run = jax.jit(look_up)
+    return Loop(lambda _: run(table, places))
+
+
 JOBS: dict[str, Job] = {
     "conv_tf32": _conv_job("tf32"),
     "conv_bf16": _conv_job("bf16"),
     "conv_fp32": _conv_job("fp32"),
     "tiny_ops": Job(
-        {"eager": partial(_tiny_ops, jitted=False), "jitted": partial(_tiny_ops, jitted=True)}, "eager_ops"
+        {"eager": partial(_tiny_ops, jitted=False), "jitted": partial(_tiny_ops, jitted=True)}, "eager_ops", marked=True
     ),
     "tiny_kernels": Job(
-        {"chain": partial(_tiny_kernels, scanned=False), "wide": partial(_tiny_kernels, scanned=True)},
+        {
+            "chain": _tiny_kernels,
+            "without_graphs": partial(_tiny_kernels, graphs=False),
+            "wide": partial(_tiny_kernels, scanned=True),
+        },
         "launch_bound",
         frozenset({"small_work_per_step"}),
     ),
@@ -296,6 +476,16 @@ JOBS: dict[str, Job] = {
         "fetch_results",
         frozenset({"output_copy", "waiting_for_results"}),
     ),
+    "transformer": Job(
+        {
+            "plain": partial(_transformer, fused=False),
+            "fused": _transformer,
+            "remat": partial(_transformer, remat=True),
+        },
+        None,
+        budget_s=75,
+        marked=True,
+    ),
     "attention": Job(
         {"plain": partial(_attention, fused=False), "fused": partial(_attention, fused=True)},
         "memory_bound",
@@ -304,7 +494,30 @@ JOBS: dict[str, Job] = {
     "two_streams": Job(
         {"before": partial(_two_streams, beside=False), "beside": partial(_two_streams, beside=True)},
         "input_copy",
-        frozenset({"python_between_steps", "waiting_for_results"}),
+        frozenset({"numpy_conversion", "python_between_steps", "waiting_for_results"}),
+    ),
+    "waits": Job(
+        {"each": partial(_waits, each=True), "last": partial(_waits, each=False)},
+        "device_sync",
+        frozenset({"waiting_for_results", "python_between_steps", "launch_bound"}),
+        marked=True,
+    ),
+    "callback": Job(
+        {"each": partial(_callback, each=True), "none": partial(_callback, each=False)},
+        "print_in_graph",
+        frozenset({"host_callback", "host_ops"}),
+    ),
+    "transfers": Job(
+        {"many": partial(_transfers, each=True), "one": partial(_transfers, each=False)},
+        "small_transfers",
+        frozenset({"input_copy", "python_between_steps"}),
+    ),
+    "requests": Job({"padded": partial(_requests, padded=True), "fitting": partial(_requests, padded=False)}, None),
+    "fp8": Job({"scaled": partial(_fp8, scaled=True), "direct": partial(_fp8, scaled=False)}, None, marked=True),
+    "movement": Job(
+        {"sorted": partial(_movement, sorts=True), "plain": partial(_movement, sorts=False)},
+        "data_movement",
+        frozenset({"memory_bound", "dominant_layer"}),
     ),
     "nearly_full": Job({"full": partial(_nearly_full, share=0.93)}, "memory_pressure", frozenset({"memory_bound"})),
     "doubles": Job(

@@ -45,7 +45,12 @@ def main() -> int:
                 continue
             answers["job ran"].append(True)
             for place, (variant, facts) in enumerate(result["variants"].items()):
-                expected = {result["cause"], *result["also"]} if place == 0 else None
+                if "error" in facts:
+                    print(f"{result['job']}.{variant}: {facts['error']}")
+                    answers["job ran"].append(False)
+                    continue
+                judged = place == 0 and result["cause"] is not None
+                expected = {result["cause"], *result["also"]} if judged else None
                 for level in [level for level in facts["times"] if level != "unprofiled"]:
                     name = f"{result['job']}.{variant}.{level}"
                     if (logs / name).exists():
@@ -103,7 +108,7 @@ def judge(
     for row in rows(tables, "device_time"):
         parts = row["compute_ms"] + row["copies_alone_ms"] + row["idle_ms"]
         found["device adds up"] = close(parts, row["wall_ms"], SUM_ERROR), f"{parts:.3f} of {row['wall_ms']:.3f} ms"
-    for key, kind in (("to_device", "HtoD"), ("to_host", "DtoH")):
+    for key, kind in (("to_device", "H2D"), ("to_host", "D2H")):
         if facts[key] and on_gpu:
             copied = sum(row["total_bytes"] or 0 for row in rows(tables, "copies") if kind in row["kind"])
             holds = close(copied, facts[key] * steps, BYTES_ERROR)

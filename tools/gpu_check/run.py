@@ -16,6 +16,7 @@ import argparse
 import gzip
 import io
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-PROFILED_S, TIMED_S = 1.5, 1.0
+PROFILED_S, TIMED_S = 1.0, 0.7
 WARM, MOST_STEPS = 4, 200
 FILE_BYTES, ALL_BYTES = 15 << 20, 55 << 20
 LEVELS = {"full": (2, 1), "lean": (1, 0)}
@@ -43,23 +44,32 @@ def main() -> int:
     parser.add_argument("--job", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:
+        import jax
+
+        jax.local_devices()
+        sys.stdin.readline()
         print(json.dumps(facts() if options.job == "facts" else run_job(options.job, options.folder, options.small)))
         return 0
     options.folder.mkdir(parents=True, exist_ok=True)
     sys.path.insert(0, str(Path(__file__).parent))
     until, failed = time.monotonic() + options.seconds, 0
     budgets = {"facts": 60, **job_budgets()}
-    for name in ["facts", *(options.only or [job for job in budgets if job != "facts"])]:
-        left = until - time.monotonic()
-        if left < 10:
-            keep(options.folder, {"job": name, "error": "no time was left"})
-            failed += 1
-            continue
-        with tempfile.TemporaryDirectory() as temporary:
-            result = in_process(name, Path(temporary), min(left, budgets[name]), small=options.small)
-            keep(options.folder, result, Path(temporary))
-        failed += "error" in result
-        print(json.dumps(result)[:400], flush=True)
+    names = ["facts", *(options.only or [job for job in budgets if job != "facts"])]
+    with tempfile.TemporaryDirectory() as temporary:
+        following = start(names[0], Path(temporary), small=options.small)
+        for place, name in enumerate(names):
+            process = following
+            if place + 1 < len(names):
+                following = start(names[place + 1], Path(temporary), small=options.small)
+            left = until - time.monotonic()
+            if left < 10:
+                process.kill()
+                result = {"job": name, "error": "no time was left"}
+            else:
+                result = finish(process, name, min(left, budgets[name]))
+            keep(options.folder, result, Path(temporary) / name)
+            failed += "error" in result
+            print(json.dumps(result)[:400], flush=True)
     return 1 if failed else 0
 
 
@@ -71,25 +81,32 @@ def job_budgets() -> dict[str, int]:
     return budgets
 
 
-def in_process(name: str, folder: Path, budget_s: float, *, small: bool) -> dict[str, Any]:
-    """Run a job in a process of its own, and return what it printed last, or what went wrong."""
-    command = [sys.executable, __file__, str(folder), "--job", name, *(["--small"] if small else [])]
+def start(name: str, folder: Path, *, small: bool) -> subprocess.Popen[str]:
+    """Start the process of a job; it gets the device ready, and waits for `finish`."""
+    command = [sys.executable, __file__, str(folder / name), "--job", name, *(["--small"] if small else [])]
+    pipe, share = subprocess.PIPE, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.4"}
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env={**os.environ, **share})
+
+
+def finish(process: subprocess.Popen[str], name: str, budget_s: float) -> dict[str, Any]:
+    """Let a job run, and return what it printed last, or what went wrong."""
     begun = time.monotonic()
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=budget_s, check=False)
+        output, errors = process.communicate("go\n", timeout=budget_s)
     except subprocess.TimeoutExpired:
+        process.kill()
         return {"job": name, "error": f"took longer than {budget_s:.0f} s"}
-    if done.returncode:
-        return {"job": name, "error": f"exit code {done.returncode}: {done.stderr[-2000:]}"}
-    return {"job": name, **json.loads(done.stdout.splitlines()[-1]), "took_s": round(time.monotonic() - begun, 1)}
+    if process.returncode:
+        return {"job": name, "error": f"exit code {process.returncode}: {errors[-2000:]}"}
+    return {"job": name, **json.loads(output.splitlines()[-1]), "took_s": round(time.monotonic() - begun, 1)}
 
 
-def keep(folder: Path, result: dict[str, Any], profiles: Path | None = None) -> None:
+def keep(folder: Path, result: dict[str, Any], profiles: Path) -> None:
     """Write a result and the profiles of its job; what finds no room is named instead."""
     left_out = []
-    for path in sorted(profiles.rglob("*.xplane.pb")) if profiles else []:
+    for path in sorted(profiles.rglob("*.xplane.pb")):
         data = gzip.compress(path.read_bytes(), 6)
-        name = f"{path.relative_to(profiles or folder).parts[0]}.xplane.pb.gz"
+        name = f"{path.relative_to(profiles).parts[0]}.xplane.pb.gz"
         used = sum(tar.stat().st_size for tar in folder.glob("profiles-*.tar"))
         if len(data) > FILE_BYTES - 20_480 or used + len(data) > ALL_BYTES:
             left_out.append(f"{name} ({len(data):,} bytes)")
@@ -148,44 +165,63 @@ def _best(run: Any, tries: int = 5) -> float:
 
 def run_job(name: str, folder: Path, small: bool) -> dict[str, Any]:
     """Time and profile all variants of a job."""
-    import jax
     from jobs import JOBS
 
     job, found = JOBS[name], dict[str, Any]()
     for variant, make in job.variants.items():
-        loop = make(small)
-        number = 0
-
-        def repeat(count: int, loop: Any = loop) -> list[float]:
-            """Do steps, and return when each was over, in seconds from the start."""
-            nonlocal number
-            begun, ends, value = time.perf_counter(), [], None
-            for _ in range(count):
-                with jax.profiler.StepTraceAnnotation("train", step_num=number) if job.marked else _Nothing():
-                    value = loop.step(number)
-                    if loop.waits:
-                        jax.block_until_ready(value)
-                number += 1
-                ends.append(time.perf_counter() - begun)
-            jax.block_until_ready(value)
-            ends[-1] = time.perf_counter() - begun
-            return ends
-
-        repeat(WARM)
-        step_s = repeat(WARM)[-1] / WARM
-        count = max(8, min(MOST_STEPS, int(TIMED_S / step_s)))
-        times = {"unprofiled": _summary(repeat(count))}
-        count = max(8, min(MOST_STEPS, int(PROFILED_S / step_s)))
-        for level, (host, python) in LEVELS.items():
-            options = jax.profiler.ProfileOptions()
-            options.host_tracer_level, options.python_tracer_level = host, python
-            with jax.profiler.trace(str(folder / f"{name}.{variant}.{level}"), profiler_options=options):
-                ends = repeat(count)
-            times[level] = _summary(ends)
-        stats = jax.local_devices()[0].memory_stats() or {}
-        known = {key: getattr(loop, key) for key in ("waits", "flops", "to_device", "to_host", "precision")}
-        found[variant] = {**known, "times": times, "memory_peak_bytes": stats.get("peak_bytes_in_use")}
+        try:
+            found[variant] = run_variant(f"{name}.{variant}", make(small), folder, marked=job.marked)
+        except Exception as error:
+            found[variant] = {"error": f"{type(error).__name__}: {error}"[-2000:]}
     return {"cause": job.cause, "also": sorted(job.also), "variants": found}
+
+
+def run_variant(name: str, loop: Any, folder: Path, *, marked: bool) -> dict[str, Any]:
+    """Time and profile a variant, in steps without and with a profiler."""
+    import jax
+
+    number = 0
+
+    def repeat(count: int) -> list[float]:
+        """Do steps, and return when each was over, in seconds from the start."""
+        nonlocal number
+        begun, ends, value = time.perf_counter(), [], None
+        for _ in range(count):
+            with jax.profiler.StepTraceAnnotation("train", step_num=number) if marked else _Nothing():
+                value = loop.step(number)
+                if loop.waits:
+                    jax.block_until_ready(value)
+            number += 1
+            ends.append(time.perf_counter() - begun)
+        jax.block_until_ready(value)
+        ends[-1] = time.perf_counter() - begun
+        return ends
+
+    repeat(WARM)
+    step_s = repeat(WARM)[-1] / WARM
+    count = max(8, min(MOST_STEPS, int(TIMED_S / step_s)))
+    times = {"unprofiled": _summary(repeat(count))}
+    count = max(8, min(MOST_STEPS, int(PROFILED_S / step_s)))
+    for level, (host, python) in LEVELS.items():
+        options = jax.profiler.ProfileOptions()
+        options.host_tracer_level, options.python_tracer_level = host, python
+        with jax.profiler.trace(str(folder / f"{name}.{level}"), profiler_options=options):
+            ends = repeat(count)
+        times[level] = _summary(ends)
+    stats = jax.local_devices()[0].memory_stats() or {}
+    known = {key: getattr(loop, key) for key in ("waits", "flops", "to_device", "to_host", "precision")}
+    stated = _stated(loop.compiled) if loop.compiled else {}
+    return {**known, **stated, "times": times, "memory_peak_bytes": stats.get("peak_bytes_in_use")}
+
+
+def _stated(compiled: Any) -> dict[str, Any]:
+    """Return the memory and the work that XLA states for a program."""
+    memory, cost = compiled.memory_analysis(), compiled.cost_analysis()
+    parts = ("argument", "output", "alias", "temp", "generated_code")
+    return {
+        "memory_analysis": {part: getattr(memory, f"{part}_size_in_bytes") for part in parts},
+        "cost_analysis": {key: value for key, value in cost.items() if key in {"flops", "bytes accessed"}},
+    }
 
 
 class _Nothing:
