@@ -56,6 +56,8 @@ class Job:
     budget_s: int = 40
     marked: bool = field(default=False, kw_only=True)
     """Whether the program marks its steps."""
+    levels: tuple[str, ...] = ("full", "lean")
+    """Names of `LEVELS` in `run.py`, at which each variant is profiled."""
 
 
 def _normal(seed: int, *shape: int, dtype: Any = jnp.float32) -> jax.Array:
@@ -65,7 +67,7 @@ def _normal(seed: int, *shape: int, dtype: Any = jnp.float32) -> jax.Array:
 # Products in several precisions
 
 
-def _conv_net(small: bool, *, channels: int, precision: str) -> Loop:
+def _conv_net(small: bool, *, channels: int, precision: str, waits: bool = True) -> Loop:
     """Four 3 x 3 convolutions and a gradient; aligned if the channels are a multiple of 8."""
     batch, side, depth = (4, 16, 2) if small else (64, 56, 4)
     dtype = jnp.bfloat16 if precision == "bf16" else jnp.float32
@@ -94,7 +96,7 @@ def _conv_net(small: bool, *, channels: int, precision: str) -> Loop:
 
     # Forward, and twice that backward; the first layer needs no gradient of its input.
     forward = 2.0 * batch * side * side * channels * channels * 9
-    return Loop(step, flops=forward * (3 * depth - 1), precision=precision)
+    return Loop(step, waits=waits, flops=forward * (3 * depth - 1), precision=precision)
 
 
 def _conv_job(precision: str) -> Job:
@@ -102,6 +104,7 @@ def _conv_job(precision: str) -> Job:
         {
             "odd": partial(_conv_net, channels=63, precision=precision),
             "aligned": partial(_conv_net, channels=64, precision=precision),
+            "waiting_once": partial(_conv_net, channels=63, precision=precision, waits=False),
         },
         cause="unaligned_shapes" if precision != "fp32" else "device_compute_32bit",
         also=frozenset({"layout_conversion", "device_compute_32bit", "low_utilisation", "memory_bound"}),
@@ -462,6 +465,7 @@ JOBS: dict[str, Job] = {
         },
         "launch_bound",
         frozenset({"small_work_per_step"}),
+        levels=("full", "lean", "graphs", "verbose"),
     ),
     "new_shapes": Job(
         {"odd": partial(_new_shapes, padded=False), "padded": partial(_new_shapes, padded=True)}, "compilation"
@@ -485,6 +489,7 @@ JOBS: dict[str, Job] = {
         None,
         budget_s=75,
         marked=True,
+        levels=("full", "lean", "graphs", "verbose"),
     ),
     "attention": Job(
         {"plain": partial(_attention, fused=False), "fused": partial(_attention, fused=True)},

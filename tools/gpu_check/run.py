@@ -30,8 +30,13 @@ from typing import Any
 PROFILED_S, TIMED_S = 1.0, 0.7
 WARM, MOST_STEPS = 4, 200
 FILE_BYTES, ALL_BYTES = 15 << 20, 55 << 20
-LEVELS = {"full": (2, 1), "lean": (1, 0)}
-"""Levels of the tracers of the host and of Python."""
+LEVELS: dict[str, tuple[int, int, dict[str, bool]]] = {
+    "full": (2, 1, {}),
+    "lean": (1, 0, {}),
+    "graphs": (2, 0, {"gpu_enable_cupti_activity_graph_trace": True}),
+    "verbose": (3, 0, {"gpu_enable_nvtx_tracking": True}),
+}
+"""Levels of the tracers of the host and of Python, and advanced options: CUDA graphs as one event each, NVTX ranges."""
 
 
 def main() -> int:
@@ -170,13 +175,13 @@ def run_job(name: str, folder: Path, small: bool) -> dict[str, Any]:
     job, found = JOBS[name], dict[str, Any]()
     for variant, make in job.variants.items():
         try:
-            found[variant] = run_variant(f"{name}.{variant}", make(small), folder, marked=job.marked)
+            found[variant] = run_variant(f"{name}.{variant}", make(small), folder, job)
         except Exception as error:
             found[variant] = {"error": f"{type(error).__name__}: {error}"[-2000:]}
     return {"cause": job.cause, "also": sorted(job.also), "variants": found}
 
 
-def run_variant(name: str, loop: Any, folder: Path, *, marked: bool) -> dict[str, Any]:
+def run_variant(name: str, loop: Any, folder: Path, job: Any) -> dict[str, Any]:
     """Time and profile a variant, in steps without and with a profiler."""
     import jax
 
@@ -187,7 +192,7 @@ def run_variant(name: str, loop: Any, folder: Path, *, marked: bool) -> dict[str
         nonlocal number
         begun, ends, value = time.perf_counter(), [], None
         for _ in range(count):
-            with jax.profiler.StepTraceAnnotation("train", step_num=number) if marked else _Nothing():
+            with jax.profiler.StepTraceAnnotation("train", step_num=number) if job.marked else _Nothing():
                 value = loop.step(number)
                 if loop.waits:
                     jax.block_until_ready(value)
@@ -202,9 +207,11 @@ def run_variant(name: str, loop: Any, folder: Path, *, marked: bool) -> dict[str
     count = max(8, min(MOST_STEPS, int(TIMED_S / step_s)))
     times = {"unprofiled": _summary(repeat(count))}
     count = max(8, min(MOST_STEPS, int(PROFILED_S / step_s)))
-    for level, (host, python) in LEVELS.items():
+    for level in job.levels:
         options = jax.profiler.ProfileOptions()
-        options.host_tracer_level, options.python_tracer_level = host, python
+        options.host_tracer_level, options.python_tracer_level, advanced = LEVELS[level]
+        if advanced and jax.default_backend() == "gpu":
+            options.advanced_configuration = advanced
         with jax.profiler.trace(str(folder / f"{name}.{level}"), profiler_options=options):
             ends = repeat(count)
         times[level] = _summary(ends)
