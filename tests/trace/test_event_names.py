@@ -31,6 +31,7 @@ from tfperf.trace.event_names import (
         ("MemcpyH2D", Op("", "MemcpyH2D", "")),
         ("EagerLocalExecute: MatMul", Op("", "EagerLocalExecute: MatMul", "")),
         ("FunctionRun", Op("", "FunctionRun", "")),
+        ("ThenExecuteCallback:WaitForEvent", Op("", "ThenExecuteCallback:WaitForEvent", "")),
         ("", Op("", "", "")),
     ],
 )

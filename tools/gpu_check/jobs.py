@@ -504,7 +504,8 @@ JOBS: dict[str, Job] = {
     "waits": Job(
         {"each": partial(_waits, each=True), "last": partial(_waits, each=False)},
         "device_sync",
-        frozenset({"waiting_for_results", "python_between_steps", "launch_bound"}),
+        # Without Python, a trace shows no waiting, only that calls take longer than their kernels.
+        frozenset({"waiting_for_results", "python_between_steps", "launch_bound", "small_work_per_step"}),
         marked=True,
     ),
     "callback": Job(
@@ -514,7 +515,7 @@ JOBS: dict[str, Job] = {
     ),
     "transfers": Job(
         {"many": partial(_transfers, each=True), "one": partial(_transfers, each=False)},
-        "small_transfers",
+        "numpy_conversion",
         frozenset({"input_copy", "python_between_steps"}),
     ),
     "requests": Job({"padded": partial(_requests, padded=True), "fitting": partial(_requests, padded=False)}, None),

@@ -4,8 +4,9 @@
 
 For each profile: is the built-in cause first, are all steps there, is the step as long as the program measured it, do
 compute, copies and idle time of the device make up the wall time, are the copied bytes those of the program, are
-products in the precision that was asked for, and is no rate above the peak of the device. Prints a line for each, then
-a line for each question. --logs keeps the profiles as logdirs, to look at and to take samples from.
+products in the precision that was asked for, is no rate above the peak of the device, and is no estimate of an advice
+better than its change measured. Prints a line for each, then a line for each question. --logs keeps the profiles as
+logdirs, to look at and to take samples from.
 
 Exit codes: 0 everything holds, 1 something does not.
 """
@@ -23,7 +24,19 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-STEP_ERROR, SUM_ERROR, BYTES_ERROR, FLOPS_ERROR = 0.1, 0.02, 0.05, 0.1
+STEP_ERROR, SUM_ERROR, BYTES_ERROR, FLOPS_ERROR, RATIO_ERROR = 0.1, 0.02, 0.05, 0.1, 0.1
+ADVISED = {
+    "conv_tf32": {"unaligned_shapes"},
+    "conv_bf16": {"unaligned_shapes"},
+    "tiny_ops": {"eager_ops"},
+    "new_shapes": {"compilation"},
+    "input": {"python_between_steps"},
+    "device_get": {"waiting_for_results", "fetch_results"},
+    "waits": {"waiting_for_results", "device_sync"},
+    "two_streams": {"numpy_conversion", "input_copy"},
+    "transfers": {"numpy_conversion"},
+}
+"""Jobs whose second variant is the change that these causes advise."""
 
 
 def main() -> int:
@@ -50,11 +63,13 @@ def main() -> int:
                     answers["job ran"].append(False)
                     continue
                 judged = place == 0 and result["cause"] is not None
+                advised = ADVISED.get(result["job"], set()) if place == 0 else set()
+                fixed = list(result["variants"].values())[1] if advised else facts
                 expected = {result["cause"], *result["also"]} if judged else None
                 for level in [level for level in facts["times"] if level != "unprofiled"]:
                     name = f"{result['job']}.{variant}.{level}"
                     if (logs / name).exists():
-                        found = judge(logs / name, facts, level, expected, on_gpu=on_gpu)
+                        found = judge(logs / name, facts, level, expected, advised, fixed, on_gpu=on_gpu)
                         print(f"{name:32} {found.pop('said')}")
                         for question, (holds, figures) in found.items():
                             answers[question].append(holds)
@@ -76,15 +91,22 @@ def unpack(folder: Path, logs: Path) -> None:
                     (target / "gpu.xplane.pb").write_bytes(gzip.decompress(file.read()))
 
 
-def judge(
-    logdir: Path, facts: dict[str, Any], level: str, expected: set[str] | None, *, on_gpu: bool
+def judge(  # noqa: PLR0913  (what is known of a variant)
+    logdir: Path,
+    facts: dict[str, Any],
+    level: str,
+    expected: set[str] | None,
+    advised: set[str],
+    fixed: dict[str, Any],
+    *,
+    on_gpu: bool,
 ) -> dict[str, Any]:
     """Return by question whether it holds and the figures, and under `said` the headline.
 
     A processor copies nothing, and has no matrix units.
 
     `expected` are the codes of the cause that is built in; the empty one: no problem. None: another variant, of which
-    only numbers are judged.
+    only numbers are judged. `advised` are codes of causes whose advice the variant `fixed` follows.
     """
     command = [sys.executable, "-m", "tfperf", "analyze", str(logdir), "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -101,6 +123,16 @@ def judge(
         codes = [cause["code"] for cause in report["diagnosis"]["causes"]]
         first = codes[0] if codes else ""
         found["first cause"] = first in expected or ("" in expected and not codes), f"{codes[:3]}, built in: {expected}"
+    estimates = [
+        (cause["actions"][0]["step_ms"], 100 * cause["cost_ms"]["high"] / cause["cost_percent"]["high"])
+        for cause in report["diagnosis"]["causes"]
+        if cause["code"] in advised and cause["actions"] and cause["actions"][0]["step_ms"]["low"]
+    ]
+    if estimates and "times" in fixed:
+        after, now = estimates[0]
+        low, high = after["low"] / now, after["high"] / now
+        ratio = fixed["times"]["unprofiled"]["mean"] / times["unprofiled"]["mean"]
+        found["estimate"] = ratio <= high + RATIO_ERROR, f"{low:.2f} to {high:.2f} of the step, measured {ratio:.2f}"
     steps, measured = times[level]["steps"], times[level]["mean"]
     found["steps"] = abs(summary["step_count"] - steps) <= 1, f"{summary['step_count']} of {steps}"
     step_ms = summary["wall_step_ms"]

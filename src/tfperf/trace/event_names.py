@@ -47,6 +47,8 @@ def parse_op(full_name: str, *, old_names: bool = False) -> Op:
             if full_name.lower().startswith(prefix):
                 return Op("copy", full_name, kind)
         return Op("", full_name, "")
+    if left == "ThenExecuteCallback":  # PJRT, in JAX: what a stream calls on the host
+        return Op("", full_name, "")
     if left == "Iterator":
         return Op("tf.data", full_name, "Dataset")
     named = re.fullmatch(_OLD_TF_NAME, left) if old_names else _TF_NAME.fullmatch(left)

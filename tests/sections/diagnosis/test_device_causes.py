@@ -220,6 +220,33 @@ def test_a_small_product_is_blamed_once(tmp_path: Path, shapes: str, code: str) 
     assert {"unaligned_shapes", "low_utilisation"} & set(causes_of(tmp_path, *shaped(ALIGNED, small))) == {code}
 
 
+PADS = "void cudnn::ops::nhwcAddPaddingKernel<__half, __half, float, true>(int, int)"
+
+
+def test_padding_of_channels_costs_what_its_kernels_take(tmp_path: Path) -> None:
+    """30 of 100 us; half of that to all of it would be saved. The rest of the convolution is judged without it."""
+    parts = ((PADS, "cudnn-conv.1", 10, 20), (PADS, "cudnn-conv.2", 40, 10), ("sm90_xmma", "cudnn-conv.1", 60, 20))
+    cause = causes_of(tmp_path, host(*STEPS), kernels(*parts, hlo=True))["unaligned_shapes"]
+    assert bounds(cause.cost_percent) == pytest.approx((30, 30))
+    assert cause.detail == "nhwcAddPaddingKernel in 2 ops (longest: cudnn-conv.1)"
+    assert bounds(cause.actions[0].step_ms) == pytest.approx((0.07, 0.085))
+    assert [evidence.row for evidence in cause.rests_on] == ["Device compute", "nhwcAddPaddingKernel"]
+
+
+def test_sizes_that_are_padded_are_named_and_the_rest_of_the_op_is_no_small_product(tmp_path: Path) -> None:
+    """17.2 us at 125 TFLOP/s: 28.6 % of the peak in 60 us, and 85.8 % in the 20 us that are no padding."""
+    odd, op = "(half[2048,1023];half[1023,512])", "model/a/MatMul:MatMul"
+    found = causes_of(tmp_path, *shaped((PADS, op, odd, 10, 40), ("volta_h884gemm", op, odd, 55, 20)))
+    assert found["unaligned_shapes"].detail.endswith("(longest: model/a/MatMul): K = 1023 (to 1024)")
+    assert "low_utilisation" not in found
+
+
+@pytest.mark.parametrize("name", ["paddingKernel<float>", "nhwcAddPaddingKernelOfMine"])
+def test_other_kernels_that_pad_are_no_sign_of_odd_channels(tmp_path: Path, name: str) -> None:
+    parts = ((name, "pad.1", 10, 30), ("sm90_xmma", "cudnn-conv.1", 60, 20))
+    assert "unaligned_shapes" not in causes_of(tmp_path, host(*STEPS), kernels(*parts, hlo=True))
+
+
 WAIT = "%copy-done = f32[8] copy-done((f32[8], f32[8], u32[]) %copy-start)"
 
 

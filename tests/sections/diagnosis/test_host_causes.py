@@ -248,6 +248,24 @@ def jax_job(run_us: float, *inside: Event, more_runs: Sequence[Event] = ()) -> P
     return plane("/host:CPU", *threads)
 
 
+def test_many_small_arrays_of_jax_are_copied_one_by_one(tmp_path: Path) -> None:
+    """Twenty copies of 100 us, one each 500 us: 9.6 of 20 ms with the Python between them. One copy saves half."""
+    copies = repeat(20, event("shard_args", 2_000, 100), event("DevicePutWithSharding", 2_010, 50), every=500)
+    cause = cause_of(diagnosis(tmp_path, jax_job(500, *copies)), "numpy_conversion")
+    assert most(cause) == pytest.approx(48.0)
+    assert cause.detail.startswith("20 arrays per step are copied to the device one by one")
+    assert bounds(cause.actions[0].step_ms)[1] == pytest.approx(20.0 - 4.8)
+    few = diagnosis(tmp_path, jax_job(500, *copies[:8]))
+    assert "numpy_conversion" not in codes_of(few.causes)
+
+
+def test_a_large_batch_of_jax_is_copied_at_best_beside_the_rest_of_the_step(tmp_path: Path) -> None:
+    """The copy takes 12 of 20 ms: constant, it saves all; new, at least half of the other 8 ms."""
+    cause = cause_of(diagnosis(tmp_path, jax_job(500, event("DevicePut", 2_000, 12_000))), "numpy_conversion")
+    assert most(cause) == pytest.approx(60.0)
+    assert bounds(cause.actions[0].rest_ms) == pytest.approx((8.0, 16.0))
+
+
 def test_python_beside_a_run_of_jax_may_be_what_the_step_waits_for(tmp_path: Path) -> None:
     cost = cause_of(diagnosis(tmp_path, jax_job(8_000))).cost_percent
     # Of 20 ms, 11 with nothing else; the run has ended long before the next call, which ends the time of the last step.

@@ -127,7 +127,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         role="launch",
     ),
     "numpy_conversion": CauseMeaning(
-        "large NumPy arrays are converted to tensors or JAX arrays in each step",
+        "large NumPy arrays are converted to tensors or JAX arrays in each step, or many small ones one by one (JAX)",
         "part of Host compute, All others and Input",
         role="copy",
     ),
@@ -194,7 +194,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     "unaligned_shapes": CauseMeaning(
         (
             "matrix products with unaligned sizes (GPU: 16-bit, not multiples of 8; TPU: partly filled tiles) "
-            "reach a smaller share of the roofline than the others"
+            "reach a smaller share of the roofline than the others, or cuDNN pads the channels of convolutions"
         ),
         _DEVICE_COMPUTE,
     ),
@@ -504,6 +504,12 @@ ADVICE: Mapping[str, Advice] = {
         assumption="the arrays are constant, or are converted during the previous step",
         url=f"{API}/constant",
         urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.device_put.html"},
+    ),
+    "stack_arrays": Advice(
+        texts={"jax": "stack small arrays into one (np.stack), copy it at once, and take it apart in the jit"},
+        saves=(0.5, 1.0),
+        assumption="one copy takes as long as one of these, and at most as long as half of them",
+        url="https://docs.jax.dev/en/latest/_autosummary/jax.device_put.html",
     ),
     "omit_run_functions_eagerly": Advice(
         texts=in_tensorflow("remove tf.config.run_functions_eagerly(True), a debugging option"),

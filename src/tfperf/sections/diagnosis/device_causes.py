@@ -30,7 +30,7 @@ from tfperf.sections.idle.analysis import CAUSE_TEXTS
 from tfperf.sections.idle.analysis import Cause as IdleCause
 from tfperf.sections.memory.section import findings_of
 from tfperf.sections.overview.summary import share_of_step
-from tfperf.sections.roofline.bounds import LOW_PERCENT
+from tfperf.sections.roofline.bounds import LOW_PERCENT, judge
 from tfperf.trace.device.kernels import short_name
 from tfperf.trace.steps.breakdown import lacks_devices
 
@@ -332,25 +332,65 @@ _TPU_MULTIPLES = {"M": 8, "N": 128, "K": 128, "input channels": 128, "output cha
 
 
 def unaligned_shapes(case: Case) -> Cause | None:
-    """Compare products of unaligned and aligned sizes: on a GPU in 16 bit, on a TPU all, as matrix units run them."""
+    """Check for kernels that pad channels, or else compare products of unaligned and aligned sizes.
+
+    Compared are, on a GPU, products in 16 bit, and on a TPU all, as matrix units run them.
+    """
+    padding = _padding_ps(case)
+    cost = _claim(case, percent(padding.total(), case.results["kernels"].whole_ps) or 0.0) if padding else None
+    if cost is not None:
+        return _padded(case, cost, padding)
     aligned, rows = _by_alignment(case)
     cost = _claim_of(case, rows)
     if cost is None:
         return None
     reached, others = _roofline_percent(rows), _roofline_percent(aligned)
     first = rows[0]
-    odd = _odd_sizes(case, first)
-    text = ", ".join(f"{name} = {size} (to {rounded_up(size, multiple)})" for name, (size, multiple) in odd.items())
     compared = f"{format_percent(reached)}% of the roofline, compared with {format_percent(others)}% for aligned sizes"
     most = 1.0 - reached / others
     return case.cause(
         "unaligned_shapes",
         "Running matmuls of unaligned sizes",
         cost,
-        f"{_first_of(rows)}: {text}; {compared}",
+        f"{_first_of(rows)}: {_odd_text(case, first)}; {compared}",
         actions=(case.action("aligned_sizes", cost, Range(0.0, most)),),
         rests_on=_row_of(rows),
         confidence="medium",
+    )
+
+
+_PADDING = re.compile(r"AddPaddingKernel$")
+"""Kernels in which cuDNN copies an array of a convolution, with its channels padded to 16 bytes for tensor cores."""
+_OF_PADDING = Range(0.5, 1.0)
+
+
+def _padding_ps(case: Case) -> Counter[str]:
+    """Return the time of padding kernels by op, the longest first; empty on a TPU, or for another kind of step."""
+    times = Counter[str]()
+    if case.results.has_device and case.is_headline:
+        kernels = case.results["kernels"]
+        for kernel, total_ps in zip(kernels.kernels, kernels.total_ps.tolist(), strict=True):
+            if _PADDING.search(short_name(kernel.name)):
+                times[kernel.op.hlo_op or kernel.op.name] += total_ps
+    return Counter(dict(times.most_common()))
+
+
+def _padded(case: Case, cost: Range, padding: Counter[str]) -> Cause:
+    """Return the cause of padding, with the sizes of the op that is padded longest, if the roofline knows it."""
+    first, roofline = next(iter(padding)), case.results["roofline"]
+    ops = [row for row in (() if roofline is None else roofline.ops) if row.op.op == first]
+    odd = next(filter(None, (_odd_text(case, row) for row in ops)), "")
+    names = (short_name(kernel.name) for kernel in case.results["kernels"].kernels)
+    kernel = next(filter(_PADDING.search, names))
+    aligned = case.action("aligned_sizes", cost, _OF_PADDING, "aligned convolutions need no padding, and take as long")
+    return case.cause(
+        "unaligned_shapes",
+        "Padding channels of convolutions",
+        cost,
+        f"{kernel} in {counted(len(padding), 'op')} (longest: {without_middle(first, LONGEST_NAME)})"
+        + f": {odd}" * bool(odd),
+        actions=(aligned,),
+        rests_on=(in_categories("device_compute"), Evidence("kernels", "kernels_by_name", kernel)),
     )
 
 
@@ -374,10 +414,15 @@ def _by_alignment(case: Case) -> tuple[list[RooflineOp], list[RooflineOp]]:
 def _odd_sizes(case: Case, row: RooflineOp) -> dict[str, tuple[int, int]]:
     """Return the sizes of a product that are not multiples of the size for matrix units, each with that multiple."""
     if not case.program.is_tpu:
-        multiple = _MULTIPLES[str(row.work.precision)]
+        multiple = _MULTIPLES.get(str(row.work.precision), ALIGNED_BYTES // 4)
         return {name: (size, multiple) for name, size in off_multiple(row.op.sizes, multiple).items()}
     multiples = ((name, size, _TPU_MULTIPLES.get(name, 1)) for name, size in row.op.sizes.items())
     return {name: (size, multiple) for name, size, multiple in multiples if off_multiple({name: size}, multiple)}
+
+
+def _odd_text(case: Case, row: RooflineOp) -> str:
+    odd = _odd_sizes(case, row)
+    return ", ".join(f"{name} = {size} (to {rounded_up(size, multiple)})" for name, (size, multiple) in odd.items())
 
 
 def _reached(row: RooflineOp) -> float:
@@ -392,9 +437,15 @@ def _roofline_percent(rows: Iterable[RooflineOp]) -> float:
 
 def low_utilisation(case: Case) -> Cause | None:
     """Check for matrix products and convolutions far from both peaks, with shapes too small for the device."""
+    padding = _padding_ps(case)
     _, unaligned = _by_alignment(case)
     named = {id(row) for row in unaligned}
-    rows = [row for row in _bound(case, "latency") if id(row) not in named]
+    # What padding takes is a cause of its own: judged is the rest of these ops.
+    rows = [
+        row
+        for row in (_without(row, padding[row.op.op], case) for row in _bound(case, "latency") if id(row) not in named)
+        if row.judged.bound == "latency"
+    ]
     cost = _claim_of(case, rows)
     if cost is None:
         return None
@@ -407,6 +458,14 @@ def low_utilisation(case: Case) -> Cause | None:
         rests_on=_row_of(rows),
         confidence="medium",
     )
+
+
+def _without(row: RooflineOp, time_ps: int, case: Case) -> RooflineOp:
+    """Return an op of the roofline without a part of its time."""
+    if not time_ps:
+        return row
+    work = replace(row.work, time_ps=row.work.time_ps - time_ps)
+    return replace(row, work=work, judged=judge(work, case.results["roofline"].peaks))
 
 
 def _bound(case: Case, bound: str) -> list[RooflineOp]:

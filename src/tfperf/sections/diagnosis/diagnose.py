@@ -56,6 +56,7 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     host_causes.checkpointing,
     host_causes.fetch_results,
     host_causes.eager_ops,
+    host_causes.small_arrays,
     wall_causes.slow_steps,
     host_causes.awaiting_each_result,
     host_causes.late_calls,

@@ -42,6 +42,8 @@ _HALF_OF_IT = 0.5
 """Compute share of a second Python thread while the first one runs, because they share the GIL."""
 _BESIDE = 0.8
 """Minimum share of the shorter of two activities that overlapping them saves."""
+_COPIES_BESIDE = 0.5
+"""The same for copies of arrays in pageable memory (measured on an H200: 0.6)."""
 _FEW_STEPS = 0.25
 _NEARLY_ALL = 0.9
 
@@ -281,6 +283,9 @@ def _as_function(case: Case, code: str, percent: float, kernels: float) -> Actio
     return replace(action, text=action.text + ", with the gradients and the optimizer" * with_gradients)
 
 
+_CONSTANT_OR_BESIDE = "at best, the arrays are constant; at least, half of the rest of the step overlaps the copies"
+
+
 def numpy_conversion(case: Case) -> Cause | None:
     """Check for large NumPy arrays that each step converts to tensors."""
     calls, parts = case.program.calls, ("host_compute", "all_others", "host_to_device")
@@ -291,8 +296,11 @@ def numpy_conversion(case: Case) -> Cause | None:
     of_whole, wholes = case.of_whole(case.quantity("conversion", percent), cost)
     count = format_number(calls.conversions_per_step)
     detail = f"{count} array{'s' * (count != '1')} of 1 MB or more per step"
+    saves = None
     if case.program.api == "jax":
         detail = "host arrays are copied to the device"
+        # Copies of new batches can only overlap the rest of the step; a constant array needs none.
+        saves = Range(_COPIES_BESIDE * min(max(100.0 - cost.high, 0.0) / cost.high, 1.0), 1.0)
     detail += f", up to {format_bytes(calls.conversion_bytes)}" if calls.conversion_bytes else ""
     if calls.conversion_function:
         detail += f", in calls of {without_middle(calls.conversion_function, LONGEST_NAME)}"
@@ -301,9 +309,30 @@ def numpy_conversion(case: Case) -> Cause | None:
         "Converting NumPy arrays",
         cost,
         detail + of_whole,
-        actions=("convert_once",),
+        actions=(case.action("convert_once", cost, saves, _CONSTANT_OR_BESIDE if saves else ""),),
         rests_on=(in_categories("host_compute"),),
         quantities=wholes,
+    )
+
+
+_MANY = 10.0
+_OF_MANY = 0.5
+
+
+def small_arrays(case: Case) -> Cause | None:
+    """Check for many small host arrays that each step copies to the device one by one (JAX)."""
+    calls, parts = case.program.calls, ("host_compute", "all_others", "host_to_device", "kernel_launch")
+    share = min(calls.small_put_percent, case.ledger.left(*parts))
+    if calls.small_puts_per_step < _MANY or calls.conversions_per_step >= _OFTEN or share < LEAST_PERCENT:
+        return None
+    cost, count = case.ledger.claim(*parts, most=share), calls.small_puts_per_step
+    return case.cause(
+        "numpy_conversion",
+        "Converting NumPy arrays",
+        cost,
+        f"{format_number(count)} arrays per step are copied to the device one by one, with Python between them",
+        actions=(case.action("stack_arrays", cost, Range(_OF_MANY, 1.0 - 1.0 / count)),),
+        rests_on=(in_categories("host_compute"),),
     )
 
 

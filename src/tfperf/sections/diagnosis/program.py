@@ -78,6 +78,9 @@ class Calls(Struct, frozen=True, kw_only=True):
     iterators_per_step: float = 0.0
     """Iterators of a dataset created per step."""
     puts_per_step: float = 0.0
+    small_puts_per_step: float = 0.0
+    small_put_percent: float = 0.0
+    """Copies of small host arrays in JAX, with the Python between them."""
     """Copies of host arrays to the device per step, in JAX."""
     conversion_percent: float = 0.0
     """Time in which large NumPy arrays become tensors or JAX arrays."""
@@ -289,6 +292,7 @@ _PUTS = "DevicePut"
 _TO_TENSOR = frozenset({"tf.constant", "convert_to_tensor"})
 _TO_DEVICE = frozenset({_PUTS, "H2D Dispatch"})
 """Copies of host arrays in JAX: the call, and the copy on a thread of the CPU client."""
+_SMALL_PUTS = frozenset({_PUTS, "DevicePutWithSharding", "shard_args"})
 _LARGE_BYTES = 1 << 20
 _LEAST_COPY_PS = PS_PER_MS
 """In JAX, a shorter time is the overhead of a call, whatever the size of the array."""
@@ -303,6 +307,8 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
     functions: Int64s
     iterators: Int64s
     puts: Int64s
+    small_puts: Int64s
+    small_put_ps: Int64s
     conversion_ps: Int64s
     conversions: Int64s
     conversion_bytes: int | None
@@ -315,6 +321,7 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
         functions = find_calls(trace)
         conversions, largest = _conversions(host)
         puts = trace.host_events(mask(trace.names, _PUTS.__eq__))
+        small, small_end_ps = _small_puts(trace)
 
         def count(times: Int64s) -> Int64s:
             first, last = np.searchsorted(np.sort(times), (steps.start_ps, steps.end_ps))
@@ -333,6 +340,8 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
             functions=count(functions.start),
             iterators=count(trace.start_ps[rows[by_text | by_name]]),
             puts=count(trace.start_ps[puts]),
+            small_puts=count(trace.start_ps[small]),
+            small_put_ps=in_steps(trace.start_ps[small], small_end_ps),
             conversion_ps=in_steps(trace.start_ps[conversions], trace.end_ps[conversions]),
             conversions=count(trace.start_ps[conversions]),
             conversion_bytes=largest,
@@ -349,6 +358,8 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
             functions_per_step=steps.sum(self.functions) / count,
             iterators_per_step=steps.sum(self.iterators) / count,
             puts_per_step=steps.sum(self.puts) / count,
+            small_puts_per_step=steps.sum(self.small_puts) / count,
+            small_put_percent=steps.percent(self.small_put_ps) or 0.0,
             conversion_percent=steps.percent(self.conversion_ps) or 0.0,
             conversions_per_step=steps.sum(self.conversions) / count,
             conversion_bytes=self.conversion_bytes,
@@ -387,6 +398,22 @@ def _conversions(host: Host) -> tuple[Int64s, int | None]:
         bounds = np.stack((first, last), axis=1).ravel()
         largest = int(np.maximum.reduceat(np.append(sizes[large], 0), bounds)[::2].max())
     return np.sort(np.concatenate((rows, puts))), largest
+
+
+def _small_puts(trace: HostTrace) -> tuple[Int64s, Int64s]:
+    """Return the rows of short copies of host arrays in JAX, each with its end, or else the start of the next copy.
+
+    The Python between two copies of a thread belongs to them, unless a jitted function is called there.
+    """
+    rows = outermost(trace, trace.host_events(mask(trace.names, _SMALL_PUTS.__contains__)))
+    rows = np.sort(rows[trace.duration_ps[rows] < _LEAST_COPY_PS])
+    end_ps = trace.end_ps[rows]
+    if len(rows):
+        calls = np.sort(trace.host_events(mask(trace.names, is_jitted_call)))
+        # The rows of a thread are in the order of their starts.
+        follows = (np.diff(trace.line_of[rows]) == 0) & (np.diff(np.searchsorted(calls, rows)) == 0)
+        end_ps[:-1] = np.where(follows, trace.start_ps[rows[1:]], end_ps[:-1])
+    return rows, end_ps
 
 
 def _function_around(trace: HostTrace, rows: Int64s) -> str:
