@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 from hlo_modules import ADD, NHWC, module, of_one, op, scalar
 from hlo_modules import computation as named
@@ -14,7 +15,9 @@ from msgspec.structs import replace
 
 from tfperf.formats.hlo.cost import Cost, Counting, cost_of
 from tfperf.formats.hlo.cost_rules import (
+    Attention,
     Product,
+    is_attention,
     kernel_product,
     off_multiple,
     product_by_shapes,
@@ -201,7 +204,7 @@ GEMM = (
 )
 
 
-@pytest.mark.parametrize("target", ["__cublas$gemm", "__cublas$lt$matmul"])
+@pytest.mark.parametrize("target", ["__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$mx"])
 def test_a_matrix_product_of_a_library(target: str) -> None:
     """XLA does not know it. The second result is workspace."""
     result = "(f32[256,128],s8[1000])"
@@ -537,3 +540,177 @@ def test_the_vector_memory_of_a_program_is_that_of_the_instruction_that_works_in
     instructions = [each.entry.root_instruction for each in adds]
     assert vmem_bytes(instructions) == 4000
     assert vmem_bytes([replace(each, backend_config="") for each in instructions]) is None
+
+
+# --- attention and products of groups ---
+
+QUERY, CACHE = "bf16[2,8,4,64]", "bf16[2,12,2,64]"
+"""Two examples, 8 queries and 12 keys, 4 heads of queries and 2 of keys, width 64."""
+
+
+def fmha(mask: str = "NO_MASK", keys: int = 8, **changes: Any) -> str:
+    """Return the configuration of cuDNN's attention with 8 queries, as JAX writes it."""
+    config = {
+        "intermediate_tensor_shape": {"element_type": "BF16", "dimensions": ["2", "4", "8", str(keys)]},
+        "is_flash_attention": True,
+        "mask_type": mask,
+        "sliding_window_length": 0,
+        "max_seg_per_batch": 1,
+        "is_paged_attention": False,
+    }
+    return msgspec.json.encode({"cudnn_fmha_backend_config": {**config, **changes}}).decode()
+
+
+def te(mask: int, queries: int, keys: int, **changes: int) -> str:
+    """Return the attributes of Transformer Engine's attention, as XLA prints them."""
+    numbers = {
+        "attn_heads": 4, "input_batch": 2, "kv_max_seqlen": keys, "mask_type": mask, "max_segments_per_seq": 1,
+        "num_gqa_groups": 2, "q_max_seqlen": queries, "qk_head_dim": 64, "v_head_dim": 32, "window_size_left": -1,
+        "window_size_right": -1,
+    }  # fmt: skip
+    texts = ", ".join(f"{key} = {number} : i64" for key, number in {**numbers, **changes}.items())
+    return f"{{{texts}, deterministic = false, dropout_probability = 1.000000e-01 : f64}}"
+
+
+def aiter(*, causal: bool, left: int = -1, right: int = -1) -> str:
+    window = f"window_size_left = {left} : i32, window_size_right = {right} : i32"
+    return f"{{is_causal = {str(causal).lower()}, {window}, softmax_scale = 0.125 : f32}}"
+
+
+def attention(target: str, config: str, *operands: str, result: str = "(bf16[2,4,8,64],u8[256])") -> Cost:
+    return root(of_one("custom-call", result, *operands, target=target, backend_config=config), "corrected")
+
+
+HEADS = 2 * 4
+FORWARD_CALL, BACKWARD_CALL = "__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"
+
+
+@pytest.mark.parametrize(
+    ("config", "keys", "scores"),
+    [
+        (fmha(), QUERY, 64),
+        (fmha(keys=12), CACHE, 96),
+        (fmha("CAUSAL"), QUERY, 36),  # 1 + 2 + ... + 8
+        (fmha("CAUSAL", 12), CACHE, 36),  # the first query reads the first key
+        (fmha("CAUSAL", sliding_window_length=3), QUERY, 1 + 2 + 6 * 3),
+        (fmha("NO_MASK", is_causal_mask=True), QUERY, 36),  # as XLA wrote it once
+    ],
+)
+def test_attention_counts_the_scores_that_its_mask_keeps(config: str, keys: str, scores: int) -> None:
+    """Two products of 64 numbers per score: 4 x 64 x scores. The last result is workspace."""
+    found = attention(FORWARD_CALL, config, QUERY, keys, keys)
+    assert (found.flops, found.matrix_flops) == (HEADS * scores * 4 * 64,) * 2
+    key_bytes = 2 * 2 * (8 * 4 if keys == QUERY else 12 * 2) * 64
+    assert found.bytes == 2 * (2 * 2 * 8 * 4 * 64) + 2 * key_bytes
+
+
+def test_the_backward_pass_of_attention_has_five_products() -> None:
+    operands = [QUERY] * 3 + ["f32[2,4,8]"] + [QUERY] * 2
+    found = attention(BACKWARD_CALL, fmha("CAUSAL"), *operands, result="(bf16[2,4,8,64],bf16[2,4,8,64],u8[9])")
+    assert found.flops == HEADS * 36 * 10 * 64
+
+
+@pytest.mark.parametrize(
+    ("target", "config", "flops"),
+    [
+        ("te_fused_attn_forward_ffi", te(0, 8, 12), HEADS * 96 * 2 * (64 + 32)),
+        ("te_fused_attn_forward_ffi", te(2, 8, 8), HEADS * 36 * 2 * (64 + 32)),
+        ("te_fused_attn_backward_ffi", te(2, 8, 8), HEADS * 36 * 2 * (3 * 64 + 2 * 32)),
+        ("te_fused_attn_forward_ffi", te(4, 1, 12), HEADS * 12 * 2 * (64 + 32)),  # one more token reads all keys
+        ("te_fused_attn_forward_ffi", te(4, 8, 12), HEADS * (36 + 8 * 4) * 2 * (64 + 32)),
+        ("te_fused_attn_forward_ffi", te(0, 8, 8, window_size_left=1, window_size_right=1), HEADS * 22 * 2 * 96),
+        ("te_fused_attn_forward_ffi", te(2, 8, 8).replace("qk_head_dim", "head_dim"), HEADS * 36 * 2 * 96),
+    ],
+)
+def test_attention_of_transformer_engine(target: str, config: str, flops: int) -> None:
+    result = "(bf16[2,8,4,32],f32[2,4,8,1],u32[2,4],u8[1])"
+    assert attention(target, config, "bf16[2,8,3,4,64]", result=result).flops == flops
+
+
+@pytest.mark.parametrize(
+    ("target", "config", "flops"),
+    [
+        ("MhaFwdUnifiedJA", aiter(causal=True), HEADS * 36 * 4 * 64),
+        ("MhaFwdUnifiedJA", aiter(causal=False, left=1, right=1), HEADS * 22 * 4 * 64),
+        ("MhaBwdJA", aiter(causal=False), HEADS * 64 * 10 * 64),
+    ],
+)
+def test_attention_of_aiter(target: str, config: str, flops: int) -> None:
+    assert attention(target, config, *[QUERY] * 4, "s32[0]").flops == flops
+
+
+@pytest.mark.parametrize(
+    ("target", "config", "operands"),
+    [
+        (FORWARD_CALL, "", [QUERY] * 3),
+        (FORWARD_CALL, fmha("PADDING_CAUSAL"), [QUERY] * 3),  # lengths are data
+        (FORWARD_CALL, fmha("ALIBI"), [QUERY] * 3),
+        (FORWARD_CALL, fmha(max_seg_per_batch=2), [QUERY] * 3),
+        (FORWARD_CALL, fmha(is_paged_attention=True), [QUERY] * 3),
+        (FORWARD_CALL, fmha(is_flash_attention=False), [QUERY] * 3),
+        (FORWARD_CALL, fmha(sliding_window_length=3), [QUERY] * 3),
+        (FORWARD_CALL, fmha(mask_type=[7]), [QUERY] * 3),
+        (FORWARD_CALL, fmha(intermediate_tensor_shape={"dimensions": ["2", "4", "8"]}), [QUERY] * 3),
+        (FORWARD_CALL, fmha(), [QUERY]),
+        (FORWARD_CALL, fmha(), ["bf16[2,9,4,64]"] * 3),  # not 8 queries
+        (FORWARD_CALL, fmha(), ["bf16[64]"] * 3),
+        ("te_fused_attn_forward_ffi", te(1, 8, 8), [QUERY]),  # padding
+        ("te_fused_attn_forward_ffi", te(2, 8, 8, max_segments_per_seq=4), [QUERY]),
+        ("te_fused_attn_forward_ffi", te(0, 8, 12, window_size_left=1), [QUERY]),  # from which end is not said
+        ("te_fused_attn_forward_ffi", te(0, 0, 8), [QUERY]),
+        ("te_fused_attn_forward", "opaque", [QUERY]),
+        ("MhaFwdUnifiedJA", aiter(causal=True), [QUERY, CACHE, CACHE]),  # from which end is not said
+        ("MhaFwdUnifiedJA", aiter(causal=True), [QUERY] * 3 + ["s32[3]"]),
+        ("MhaFwdUnifiedJA", "{}", [QUERY] * 3),
+        ("MhaVarlenFwdJA", aiter(causal=True), ["bf16[16,4,64]"] * 3),
+    ],
+)
+def test_attention_with_a_mask_that_depends_on_data_is_unknown(target: str, config: str, operands: list[str]) -> None:
+    assert is_attention(target)
+    assert attention(target, config, *operands).flops is None
+
+
+@given(*[st.integers(1, 12)] * 2, *[st.integers(0, 15)] * 2, st.integers(0, 12))
+def test_scores_are_the_pairs_inside_the_band(queries: int, keys: int, left: int, right: int, shift: int) -> None:
+    found = Attention(1, queries, keys, 1, 1, left, right, shift, is_backward=False)
+    pairs = [(i, j) for i in range(queries) for j in range(keys) if -left <= j - i - shift <= right]
+    assert found.scores == len(pairs)
+
+
+@pytest.mark.parametrize(
+    ("dims", "shapes", "flops"),
+    [
+        # rows of a group: 64 tokens, 4 experts of 8 x 16
+        (DotDims((1,), (1,), (), (), (0,)), ("f32[64,8]", "f32[4,8,16]", "f32[64,16]"), 2 * 64 * 8 * 16),
+        # the gradient of the experts: the groups divide the summed dimension
+        (DotDims((0,), (0,)), ("f32[64,8]", "f32[64,16]", "f32[4,8,16]"), 2 * 64 * 8 * 16),
+        (DotDims((2,), (2,), (0,), (1,), (0,)), ("f32[3,64,8]", "f32[4,3,8,16]", "f32[3,64,16]"), 3 * 2 * 64 * 8 * 16),
+    ],
+)
+def test_a_product_of_groups_multiplies_each_row_once(dims: DotDims, shapes: tuple[str, str, str], flops: int) -> None:
+    left, right, result = shapes
+    assert numbers(of_one("ragged-dot", result, left, right, "s32[4]", dot=dims))[0] is None
+    assert root(of_one("ragged-dot", result, left, right, "s32[4]", dot=dims), "corrected").matrix_flops == flops
+    texts = {
+        f"{side}_{kind}_dimensions": [str(at) for at in getattr(dims, f"{side}_{kind}")]
+        for side in ("lhs", "rhs")
+        for kind in ("contracting", "batch")
+    }
+    stated = {"dot_dimension_numbers": texts, "rhs_group_dimensions": [str(at) for at in dims.rhs_group]}
+    config = {"grouped_gemm_backend_config": {"ragged_dot_dimension_numbers": stated}}
+    fields: dict[str, Any] = {
+        "target": "__cublas$lt$groupedMatmul",
+        "backend_config": msgspec.json.encode(config).decode(),
+    }
+    call = of_one("custom-call", f"({result},s8[784])", left, right, "s32[4]", **fields)
+    assert root(call, "corrected").flops == flops
+
+
+def test_a_product_of_groups_without_its_dimensions_is_unknown() -> None:
+    call: dict[str, Any] = {"target": "__cublas$lt$groupedMatmul", "backend_config": "{}"}
+    for made in (
+        of_one("ragged-dot", "f32[64,16]", "f32[64,8]", "f32[4,8,16]", "s32[4]"),
+        of_one("ragged-dot", "f32[64,16]", "f32[64,8]", dot=DotDims((1,), (1,))),
+        of_one("custom-call", "f32[64,16]", "f32[64,8]", "f32[4,8,16]", "s32[4]", **call),
+    ):
+        assert root(made, "corrected").flops is None

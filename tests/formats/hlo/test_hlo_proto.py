@@ -72,6 +72,8 @@ def test_dimensions_of_a_dot_and_a_convolution() -> None:
     assert read.convolution == ConvolutionDims(7, 8, (11,), 3, 4, (6,), 9, 10, (12,))
     assert read.window == (WindowDim(3, 2, -1, 1, 1, 4),)
     assert (read.feature_groups, read.batch_groups) == (4, 1)
+    grouped = field(90, message(field(1, message(field(1, 1), field(2, 1))), field(2, 0), field(3, 0)))
+    assert read_proto(one(grouped)).entry.root_instruction.dot == DotDims((1,), (1,), rhs_group=(0,))
 
 
 def test_the_source_is_the_innermost_frame() -> None:

@@ -171,6 +171,20 @@ def test_the_known_answers_of_real_traces() -> None:
     assert by_name["input_transpose_fusion"].judged.memory_percent == pytest.approx(60.2, abs=0.1)
 
 
+@pytest.mark.skipif(not TRACES.is_dir(), reason="the real traces are not here")
+def test_attention_of_transformer_engine_on_a_real_trace() -> None:
+    """2 examples, 16 heads, 2048 queries and keys, causal, width 128; backward 2.5 times forward."""
+    roofline = load(TRACES / "reported" / "te_attention_mi350", sections=["roofline"])["roofline"]
+    calls = [row for row in roofline.ops if row.op.op.startswith("te_")]
+    forward = 4 * 128 * 2 * 16 * 2048 * 2049 // 2
+    flops = {row.op.op: (row.op.flops, row.op.runs, row.op.precision) for row in calls}
+    assert flops == {
+        **dict.fromkeys(("te_fused_attn_forward_ffi.10", "te_fused_attn_forward_ffi.15"), (forward, 5, "bf16")),
+        **dict.fromkeys(("te_fused_attn_backward_ffi.12", "te_fused_attn_backward_ffi.18"), (2.5 * forward, 5, "bf16")),
+    }
+    assert roofline.judged_percent == pytest.approx(100)
+
+
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the references are not here")
 def test_the_made_tpu_has_the_rates_that_xprof_prints() -> None:
     tpu = load(REFERENCE / "tpu_synthetic" / "tpu.xplane.pb", sections=["roofline"])["roofline"]

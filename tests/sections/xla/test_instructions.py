@@ -25,6 +25,7 @@ PROGRAM = program(
         instruction(2, "t.1", "transpose", SWAPPED, [1], extra=field(7, METADATA)),
         instruction(3, "c.2", "custom-call", MATRIX, [2], extra=field(28, b"__cudnn$convForward")),
         instruction(4, "g.3", "custom-call", MATRIX, [3], extra=field(28, b"__cublas$gemm")),
+        instruction(5, "a.4", "custom-call", MATRIX, [3], extra=field(28, b"te_fused_attn_forward_ffi")),
         root=4,
     )
 )
@@ -51,8 +52,8 @@ def test_an_instruction_has_its_shapes_its_op_and_its_line(tmp_path: Path) -> No
 
 
 def test_calls_into_libraries_have_the_category_of_what_they_do(tmp_path: Path) -> None:
-    xla = xla_of(tmp_path, run("c.2", 0, 5), run("g.3", 5, 5))
-    assert of_name(xla, "c.2").category == "convolution"
+    xla = xla_of(tmp_path, run("c.2", 0, 5), run("g.3", 5, 5), run("a.4", 10, 5))
+    assert (of_name(xla, "c.2").category, of_name(xla, "a.4").category) == ("convolution", "attention")
     assert (of_name(xla, "g.3").category, of_name(xla, "g.3").target) == ("dot", "__cublas$gemm")
 
 
@@ -67,7 +68,7 @@ def test_a_product_has_the_sizes_that_tiles_cover(tmp_path: Path) -> None:
 
 def test_a_program_ran_as_often_as_its_most_frequent_instruction(tmp_path: Path) -> None:
     (module,) = xla_of(tmp_path, run("t.1", 0, 5), run("t.1", 10, 5), run("c.2", 5, 5)).modules
-    assert (module.module, module.runs, module.instructions, module.time_ps) == ("jit_step", 2, 4, 15_000_000)
+    assert (module.module, module.runs, module.instructions, module.time_ps) == ("jit_step", 2, 5, 15_000_000)
     assert module.memory is None
 
 
@@ -272,5 +273,5 @@ def test_a_program_that_cannot_be_costed_has_no_costs() -> None:
 
 
 def test_types_have_the_peaks_that_devices_state() -> None:
-    precisions = {"f8e4m3fn": "fp8", "s8": "int8", "f16": "fp16", "s32": None, "c64": None}
+    precisions = {"f8e4m3fn": "fp8", "f4e2m1fn": "fp4", "s8": "int8", "f16": "fp16", "s32": None, "c64": None}
     assert {name: precision_of(name) for name in precisions} == precisions

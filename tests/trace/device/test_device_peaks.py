@@ -91,6 +91,7 @@ def test_a_model_of_which_only_the_bandwidth_is_public_has_arithmetic_by_its_clo
     peaks = peaks_of(gpu("9.5", 256, 2400, 4096.0, 288.0, vendor="AMD"))
     assert (peaks.model, peaks.memory_gb_per_second) == ("AMD MI350 series", 8000)
     assert peaks.teraflops["bf16"] == pytest.approx(2516.6, abs=0.1)
+    assert (peaks.teraflops["fp8"], peaks.teraflops["fp4"]) == pytest.approx((5033.2, 10066.3), abs=0.1)
 
 
 @pytest.mark.parametrize("stated", [918.0, 946.7])

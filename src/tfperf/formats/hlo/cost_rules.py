@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -245,12 +245,15 @@ CORRECTED: dict[str, Rule] = {
     "collective-permute-start": _start,
     # Its result also contains the operand and a state.
     "copy-start": lambda site: Work(bytes=2 * site.operand_bytes),
+    "ragged-dot": lambda site: _matrix_work(site, _grouped_flops(site, site.instruction.dot)),
 }
-"""Opcode -> a rule that replaces XLA's: an asynchronous operation moves its data once."""
+"""Opcode -> a rule that replaces XLA's: an asynchronous operation moves its data once, and each row is in one group."""
 
 
-MATRIX_CALLS = frozenset(("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8"))
+MATRIX_CALLS = frozenset(("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8", "__cublas$lt$matmul$mx"))
 """Targets of matrix products, also on AMD devices."""
+GROUPED_CALL = "__cublas$lt$groupedMatmul"
+"""Target of a product of groups: rows select their matrix by group."""
 CONVOLUTION_CALLS = frozenset(
     f"__cudnn$conv{kind}"
     for kind in ("Forward", "ForwardGraph", "BiasActivationForward", "BackwardInput", "BackwardFilter")
@@ -272,8 +275,13 @@ def library_work(site: Site) -> Work:
         depth = _whole_numbers(dims.get("lhs_contracting_dimensions")) if isinstance(dims, dict) else None
         if depth:
             flops = 2 * site.first.elements * math.prod(size_of(site.operands[0], at) for at in depth)
+    elif target == GROUPED_CALL:
+        flops = _grouped_flops(site, _grouped_dims(site.instruction))
     elif target in CONVOLUTION_CALLS:
         flops = convolution_flops(site.instruction, *roles_of(site.instruction, site.operands))
+    elif is_attention(target):
+        attention = attention_of(site.instruction, site.operands)
+        flops = None if attention is None else attention.flops
     elif (product := kernel_product(site.instruction, site.operands)) is not None:
         leaves = [leaf for shape in (*site.operands, site.shape) for leaf in shape.leaves()]
         in_hbm = sum(leaf.bytes for leaf in leaves if not leaf.memory_space)
@@ -284,6 +292,21 @@ def library_work(site: Site) -> Work:
     if len(results) > 1 and results[-1].type in ("s8", "u8") and len(results[-1].dims) == 1:
         results.pop()  # the workspace of the call
     return Work(flops, bytes=site.operand_bytes + sum(each.bytes for each in results), matrix_flops=flops)
+
+
+def _grouped_flops(site: Site, dims: DotDims | None) -> int | None:
+    """Return the FLOPs of a product of groups in which each row belongs to one group; None if unknown."""
+    if dims is None or len(site.operands) < _MATRIX:
+        return None
+    product = product_of(site.operands[0].dims, site.operands[1].dims, dims)
+    return None if product is None else product.flops
+
+
+def _grouped_dims(instruction: Instruction) -> DotDims | None:
+    stated = _stated(instruction, "grouped_gemm_backend_config", "ragged_dot_dimension_numbers")
+    dims = _dot_dims(stated.get("dot_dimension_numbers")) if isinstance(stated, dict) else None
+    groups = _whole_numbers(stated.get("rhs_group_dimensions", [])) if isinstance(stated, dict) else None
+    return None if dims is None or groups is None else msgspec.structs.replace(dims, rhs_group=tuple(groups))
 
 
 def kernel_product(instruction: Instruction, operands: Sequence[Shape]) -> Product | None:
@@ -310,7 +333,10 @@ def product_dims(instruction: Instruction) -> DotDims | None:
     """Return the dimension numbers of a dot or a library call; None if unknown."""
     if instruction.dot is not None:
         return instruction.dot
-    dims = _stated(instruction, "gemm_backend_config", "dot_dimension_numbers")
+    return _dot_dims(_stated(instruction, "gemm_backend_config", "dot_dimension_numbers"))
+
+
+def _dot_dims(dims: Any) -> DotDims | None:
     keys = ("lhs_contracting", "rhs_contracting", "lhs_batch", "rhs_batch")
     stated = [dims.get(f"{key}_dimensions", []) if isinstance(dims, dict) else [] for key in keys]
     numbers = [_whole_numbers(each) for each in stated]
@@ -374,6 +400,135 @@ def _whole_numbers(values: Any) -> list[int] | None:
     return [int(text) for text in texts]
 
 
+# --- attention ---
+# FLOPs as in the FlashAttention papers: the forward pass has two products (scores, and their sum of values), the
+# backward pass five (the scores again, and the gradients of values, scores, queries and keys). Only the scores that the
+# mask keeps are counted: about half of them with a causal mask. Masks by data, such as lengths of sequences, leave the
+# work unknown.
+
+_ATTENTION = re.compile(r"__cudnn\$f(?:mha|hma)|te_fused_attn_|Mha(?:Varlen)?(?:Fwd|Bwd)")
+"""Targets of cuDNN (also as XLA once spelled them), Transformer Engine, and AITER."""
+_ATTRIBUTE = re.compile(r"\b(\w+) = (-?\d{1,18}|true|false)\b")
+_RANK = 4
+_Mask = Literal["none", "causal", "bottom right"]
+"""A causal mask starts at the first key, or (bottom right) ends at the last."""
+
+
+class Attention(NamedTuple):
+    """Sizes of an attention call. A query reads the keys from `left` before to `right` after its own position."""
+
+    heads: int
+    """Query heads of all examples."""
+    queries: int
+    keys: int
+    width: int
+    """Elements of a query and of a key."""
+    value_width: int
+    left: int
+    right: int
+    shift: int
+    """The position of the first query among the keys."""
+    is_backward: bool
+
+    @property
+    def scores(self) -> int:
+        """Return the number of pairs of a query and a key that the mask keeps, in one head."""
+        low = self.queries - 1 + self.shift - self.left
+        return _pairs(self.keys, self.queries, 1, 1, low, self.left + self.right + 1)
+
+    @property
+    def flops(self) -> int:
+        """Return the number of multiplications and additions."""
+        of_keys, of_values = (3, 2) if self.is_backward else (1, 1)
+        return 2 * self.heads * self.scores * (of_keys * self.width + of_values * self.value_width)
+
+
+def is_attention(target: str) -> bool:
+    """Return whether a call of this target computes attention, forward or backward."""
+    return _ATTENTION.match(target) is not None
+
+
+def attention_of(instruction: Instruction, operands: Sequence[Shape]) -> Attention | None:
+    """Return the sizes and mask of an attention call; None if its operands and configuration do not state them."""
+    if instruction.target.startswith("__cudnn"):
+        return _attention_of_cudnn(instruction, operands)
+    numbers = {
+        key: value == "true" if value in ("true", "false") else int(value)
+        for key, value in _ATTRIBUTE.findall(instruction.backend_config)
+    }
+    if instruction.target.startswith("te_"):
+        return _attention_of_te(numbers, is_backward="backward" in instruction.target)
+    return _attention_of_aiter(numbers, operands, is_backward="Bwd" in instruction.target)
+
+
+def _attention_of_cudnn(instruction: Instruction, operands: Sequence[Shape]) -> Attention | None:
+    config = _stated(instruction, "cudnn_fmha_backend_config")
+    if not isinstance(config, dict) or [len(each.dims) for each in operands[:3]] != [_RANK] * 3:
+        return None
+    scores = config.get("intermediate_tensor_shape")
+    sizes = _whole_numbers(scores.get("dimensions")) if isinstance(scores, dict) else None
+    limits = _whole_numbers([config.get("sliding_window_length", 0), config.get("max_seg_per_batch", 1)])
+    is_causal = config.get("is_causal_mask") is True or config.get("mask_type") == "CAUSAL"
+    is_stated = is_causal or config.get("mask_type", "NO_MASK") == "NO_MASK"
+    is_plain = is_stated and config.get("is_flash_attention") is True and config.get("is_paged_attention") is not True
+    if sizes is None or len(sizes) != _RANK or limits is None or not is_plain:
+        return None
+    (batch, heads, queries, keys), (window, segments) = sizes, limits
+    query, value = operands[0], operands[2]
+    if query.elements != batch * heads * queries * query.dims[-1] or segments > 1 or (window and not is_causal):
+        return None
+    return _attention(
+        (batch * heads, queries, keys, query.dims[-1], value.dims[-1]),
+        "causal" if is_causal else "none",
+        (window - 1, -1),  # it includes the query's own position
+        is_backward="Backward" in instruction.target,
+    )
+
+
+_TE_MASKS: dict[int, _Mask] = {0: "none", 2: "causal", 4: "bottom right"}
+"""`NVTE_Mask_Type` without the masks of padding."""
+
+
+def _attention_of_te(numbers: Mapping[str, int], *, is_backward: bool) -> Attention | None:
+    mask = _TE_MASKS.get(numbers.get("mask_type", -1))
+    if mask is None or numbers.get("max_segments_per_seq", 1) > 1:
+        return None
+    heads = numbers.get("input_batch", 0) * numbers.get("attn_heads", 0)
+    width = numbers.get("qk_head_dim", numbers.get("head_dim", 0))
+    sizes = heads, numbers.get("q_max_seqlen", 0), numbers.get("kv_max_seqlen", 0), width
+    window = numbers.get("window_size_left", -1), numbers.get("window_size_right", -1)
+    return _attention((*sizes, numbers.get("v_head_dim", width)), mask, window, is_backward=is_backward)
+
+
+def _attention_of_aiter(
+    numbers: Mapping[str, int], operands: Sequence[Shape], *, is_backward: bool
+) -> Attention | None:
+    """Return the attention of query, key and value, which follow the gradient of the result in the backward pass."""
+    arrays = [each.dims for each in operands[is_backward : 3 + is_backward]]
+    if [len(dims) for dims in arrays] != [_RANK] * 3 or "is_causal" not in numbers:
+        return None
+    (batch, queries, heads, width), key, value = arrays
+    has_lengths = any(each.type == "s32" and each.elements for each in operands)
+    is_causal = bool(numbers["is_causal"])
+    if key[:3] != value[:3] or key[3] != width or has_lengths or (is_causal and queries != key[1]):
+        return None
+    window = numbers.get("window_size_left", -1), numbers.get("window_size_right", -1)
+    sizes = batch * heads, queries, key[1], width, value[3]
+    return _attention(sizes, "causal" if is_causal else "none", window, is_backward=is_backward)
+
+
+def _attention(
+    sizes: tuple[int, int, int, int, int], mask: _Mask, window: tuple[int, int], *, is_backward: bool
+) -> Attention | None:
+    """Return an attention whose `window` is unlimited where it is negative; None if its mask has no known position."""
+    _, queries, keys, *_ = sizes
+    if min(sizes) < 1 or (mask == "none" and queries != keys and max(window) >= 0):
+        return None
+    left, right = (size if size >= 0 else queries + keys for size in window)
+    shift = keys - queries if mask == "bottom right" else 0
+    return Attention(*sizes, left, right if mask == "none" else 0, shift, is_backward)
+
+
 ALIGNED_BYTES = 16
 """Tensor cores are fastest at sizes that are multiples of this (NVIDIA Deep Learning Performance guide)."""
 Dims = Sequence[int]
@@ -401,7 +556,8 @@ class Product(NamedTuple):
 
 def product_of(left: Dims, right: Dims, dims: DotDims) -> Product | None:
     """Return the product of two arrays; None if dimensions and operands do not match."""
-    of_left, of_right = (*dims.lhs_contracting, *dims.lhs_batch), (*dims.rhs_contracting, *dims.rhs_batch)
+    of_left = (*dims.lhs_contracting, *dims.lhs_batch)
+    of_right = (*dims.rhs_contracting, *dims.rhs_batch, *dims.rhs_group)
     if not dims.lhs_contracting or not has_dims(left, of_left) or not has_dims(right, of_right):
         return None
     m, n = (

@@ -8,6 +8,7 @@ from functools import cache
 from operator import itemgetter
 from typing import Any
 
+import msgspec
 from google.protobuf.message import DecodeError
 
 from tfperf.formats.hlo.messages import ELEMENT_TYPES, XLA
@@ -247,6 +248,12 @@ _PLAIN: dict[str, _Field] = {
     "distribution": ("distribution", lambda number: _DISTRIBUTIONS.get(number, "")),
     "custom_call_target": ("target", _text),
     "dot_dimension_numbers": ("dot", _record(DotDims, "DotDimensions")),
+    "ragged_dot_dimension_numbers": (
+        "dot",
+        lambda item: msgspec.structs.replace(
+            _record(DotDims, "DotDimensions")(item.dot_dimension_numbers), rhs_group=tuple(item.rhs_group_dimensions)
+        ),
+    ),
     "fft_length": ("fft_length", tuple),
     "gather_slice_sizes": ("slice_sizes", tuple),
     "backend_config": ("backend_config", _text),

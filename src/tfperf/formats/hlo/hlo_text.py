@@ -235,7 +235,7 @@ CALLS = (
     "branch_computations", "called_computations", "called_computation",
 )  # fmt: skip
 """Attributes that name computations, in XLA's storage order."""
-DOT = ("lhs_contracting_dims", "rhs_contracting_dims", "lhs_batch_dims", "rhs_batch_dims")
+DOT = ("lhs_contracting_dims", "rhs_contracting_dims", "lhs_batch_dims", "rhs_batch_dims", "rhs_group_dims")
 
 
 _COMMENT = re.compile(rf"{STRING}?|/\*[^*]*(?:\*(?!/)[^*]*)*(?:\*/)?|//[^\n]*")

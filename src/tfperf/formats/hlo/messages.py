@@ -49,7 +49,8 @@ _PROGRAM: Messages = {
         "indices_are_sorted 67 bool, unique_indices 69 bool, rng_algorithm 70 int32, use_global_device_ids 71 bool, "
         "comparison_type 72 bytes, output_operand_aliasing 74 []OperandAlias, padding_type 75 int32, "
         "custom_call_schedule 76 int32, custom_call_api_version 77 int32, async_execution_thread 79 bytes, "
-        "k 81 int64, largest 85 bool, collective_device_list 87 DeviceList, is_reverse 94 bool, num_carries 95 int64"
+        "k 81 int64, largest 85 bool, collective_device_list 87 DeviceList, "
+        "ragged_dot_dimension_numbers 90 RaggedDotDimensions, is_reverse 94 bool, num_carries 95 int64"
     ),
     "OpMetadata": (
         "op_type 1 bytes, op_name 2 bytes, source_file 3 bytes, source_line 4 int32, "
@@ -100,6 +101,9 @@ _SHAPES: Messages = {
     "DotDimensions": (
         "lhs_contracting_dimensions 1 []int64, rhs_contracting_dimensions 2 []int64, lhs_batch_dimensions 3 []int64, "
         "rhs_batch_dimensions 4 []int64"
+    ),
+    "RaggedDotDimensions": (
+        "dot_dimension_numbers 1 DotDimensions, lhs_ragged_dimensions 2 []int64, rhs_group_dimensions 3 []int64"
     ),
     "GatherDimensions": (
         "offset_dims 1 []int64, collapsed_slice_dims 2 []int64, start_index_map 3 []int64, index_vector_dim 4 int64, "
@@ -174,7 +178,7 @@ XLA = Schema(
                     "window=bytes convolution_dimension_numbers slice_dimensions dynamic_slice_sizes padding_config "
                     "distribution custom_call_target dot_dimension_numbers fft_length gather_slice_sizes id "
                     "operand_ids called_computation_ids backend_config feature_group_count batch_group_count "
-                    "comparison_direction"
+                    "comparison_direction ragged_dot_dimension_numbers"
                 ),
                 "Shape": "element_type dimensions tuple_shapes layout is_dynamic_dimension",
                 "Layout": "minor_to_major tiles element_size_in_bits memory_space",
@@ -190,6 +194,7 @@ XLA = Schema(
                 "DotDimensions": (
                     "lhs_contracting_dimensions rhs_contracting_dimensions lhs_batch_dimensions rhs_batch_dimensions"
                 ),
+                "RaggedDotDimensions": "dot_dimension_numbers rhs_group_dimensions",
                 "ConvolutionDimensions": (
                     "input_batch_dimension input_feature_dimension input_spatial_dimensions "
                     "kernel_input_feature_dimension kernel_output_feature_dimension kernel_spatial_dimensions "

@@ -158,12 +158,14 @@ class WindowDim(Struct, frozen=True, gc=False):
 
 
 class DotDims(Struct, frozen=True, gc=False):
-    """Contracting and batch dimensions of a dot."""
+    """Contracting, batch and group dimensions of a dot."""
 
     lhs_contracting: tuple[int, ...] = ()
     rhs_contracting: tuple[int, ...] = ()
     lhs_batch: tuple[int, ...] = ()
     rhs_batch: tuple[int, ...] = ()
+    rhs_group: tuple[int, ...] = ()
+    """Dimensions that select the group in a product of groups (`ragged-dot`)."""
 
 
 class ConvolutionDims(Struct, frozen=True, gc=False):

@@ -469,12 +469,16 @@ def _without(row: RooflineOp, time_ps: int, case: Case) -> RooflineOp:
 
 
 def _bound(case: Case, bound: str) -> list[RooflineOp]:
-    """Return the ops with this bound: products if it is latency, else all but products and layout conversions."""
+    """Return the ops with this bound: products if it is latency, else all but products and layout conversions.
+
+    Attention is neither: larger batches and layers do not bring its kernels nearer to a peak.
+    """
     roofline = case.results["roofline"]
     if roofline is None or not case.is_headline or not roofline.whole_ps:
         return []
     is_product = bound == "latency"
     rows = (row for row in roofline.ops if row.judged.bound == bound and bool(row.op.matrix_flops) == is_product)
+    rows = (row for row in rows if getattr(row.op, "category", "") != "attention")
     rows = (row for row in rows if row.op.runs_in_steps or not case.program.is_tpu)
     return [row for row in rows if not _CONVERSION.search(row.op.op)]
 

@@ -685,7 +685,7 @@ def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps, xla: Xla) -> 
     for op in products:
         rate = op.work.tflops_per_second if op.work is not None else None
         is_faster = peak is not None and rate is not None and rate * 1e12 > peak
-        is_16_bit = is_faster or op.precision in ("fp16", "bf16", "fp8", "int8")
+        is_16_bit = is_faster or op.precision in ("fp16", "bf16", "fp8", "fp4", "int8")
         (in_16_bit if is_16_bit else others).add((op.module, op.op))
     surely, perhaps = _eligible(trace, work, kernels, in_16_bit - others)
     planes, found = work.plane[kernels], []

@@ -33,7 +33,14 @@ _LOWEST_SHARE = 1e-3
 """The chart shows ops down to this share of the fastest op's rate."""
 _MARGIN = 2.0
 """Factor by which the chart extends beyond its points."""
-_NAMES = {"fp64": "float64", "fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp8": "8-bit floats"}
+_NAMES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "fp8": "8-bit floats",
+    "fp4": "4-bit floats",
+}
 
 
 def build(results: Results) -> Section:

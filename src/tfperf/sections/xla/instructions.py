@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.base.arrays import MOST, Int64s, Intervals, capped_sum, covers, group_equal, lookup, union
-from tfperf.formats.hlo.cost_rules import vmem_bytes
+from tfperf.formats.hlo.cost_rules import is_attention, vmem_bytes
 from tfperf.formats.hlo.messages import accessed_bytes
 from tfperf.formats.hlo.model import HOST_MEMORY, BufferSizes, Instruction, Module
 from tfperf.formats.wire.event_columns import MODULE_LINE, OP_LINES
@@ -296,6 +296,8 @@ def category(instruction: Instruction) -> str:
     target = instruction.target.lower()
     if instruction.opcode == "custom-call" and "$conv" in target:
         return "convolution"
+    if instruction.opcode == "custom-call" and is_attention(instruction.target):
+        return "attention"
     is_dot = instruction.opcode == "custom-call" and ("matmul" in target or "gemm" in target)
     return "dot" if is_dot else instruction.opcode
 
@@ -599,6 +601,8 @@ CONTAINERS = frozenset({"while", "call", "conditional"})
 """HLO ops that run other HLO ops, which have their own events and costs."""
 _PRECISIONS: dict[str, Precision] = {"f64": "fp64", "f32": "fp32", "f16": "fp16", "bf16": "bf16"}
 _PRECISIONS |= dict.fromkeys(("s8", "u8"), "int8")
+_SMALL: dict[str, Precision] = {"f8": "fp8", "f4": "fp4"}
+"""The first letters of types that have variants, such as `f8e4m3fn`."""
 
 
 class OpCost(Struct, frozen=True):
@@ -642,7 +646,7 @@ class ProgramCosts:
 
 def precision_of(element_type: str) -> Precision | None:
     """Return the peak for matrix products of this element type; None if devices state none."""
-    return "fp8" if element_type.startswith("f8") else _PRECISIONS.get(element_type)
+    return _SMALL.get(element_type[:2]) or _PRECISIONS.get(element_type)
 
 
 def _matrix_types(module: Module, costs: ModuleCost) -> list[str]:

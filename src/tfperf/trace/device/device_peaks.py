@@ -20,7 +20,7 @@ from msgspec import Meta, Struct, field
 from tfperf.base.errors import TfperfError
 from tfperf.trace.host_trace import Plane
 
-Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8"]
+Precision = Literal["fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "fp4", "int8"]
 """The number type in which operations are counted."""
 STATED = "the trace"
 """The source of values in the plane of a TPU."""
@@ -206,13 +206,13 @@ _AMPERE: Mapping[Precision, int] = {"fp32": 256, "fp16": 1024, "bf16": 1024}
 _PER_CLOCK: Mapping[tuple[str, str], Mapping[Precision, int]] = {
     ("nvidia", "7.0"): {"fp32": 128, "fp16": 1024},
     ("nvidia", "7.5"): {"fp32": 128, "fp16": 1024},
-    ("nvidia", "8.0"): {"fp32": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048},
+    ("nvidia", "8.0"): {"fp32": 128, "tf32": 1024, "fp16": 2048, "bf16": 2048, "int8": 4096},
     ("nvidia", "8.6"): _AMPERE,
     ("nvidia", "8.9"): _AMPERE,
-    ("nvidia", "9.0"): {"fp32": 256, "fp16": 4096, "bf16": 4096},
-    ("amd", "9.0"): {"fp32": 128, "fp16": 1024, "bf16": 1024},
-    ("amd", "9.4"): {"fp32": 256, "fp16": 2048, "bf16": 2048},
-    ("amd", "9.5"): {"fp32": 256, "fp16": 4096, "bf16": 4096},
+    ("nvidia", "9.0"): {"fp32": 256, "tf32": 2048, "fp16": 4096, "bf16": 4096, "fp8": 8192, "int8": 8192},
+    ("amd", "9.0"): {"fp32": 128, "fp16": 1024, "bf16": 1024, "int8": 1024},
+    ("amd", "9.4"): {"fp32": 256, "tf32": 1024, "fp16": 2048, "bf16": 2048, "fp8": 4096, "int8": 4096},
+    ("amd", "9.5"): {"fp32": 256, "fp16": 4096, "bf16": 4096, "fp8": 8192, "fp4": 16384, "int8": 8192},
 }
 """Dense operations per clock and core, by vendor and compute capability."""
 _HALVED = ("9.4", "9.5")
