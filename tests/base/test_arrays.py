@@ -21,9 +21,11 @@ from tfperf.base.arrays import (
     intersection,
     lookup,
     median,
+    medians,
     overlap,
     percentile,
     ranges,
+    sorted_in_groups,
     text_index,
     touches,
     union,
@@ -136,3 +138,14 @@ def test_overlap_counts_the_points_in_the_window(pairs: list[tuple[int, int]], s
     expected = len([t for t in points(flat) if start <= t < end])
     assert overlap(flat, np.array([start]), np.array([end])).tolist() == [expected]
     assert touches(flat, np.array([start]), np.array([end])).tolist() == [expected > 0]
+
+
+@pytest.mark.parametrize("scale", [1, 1 << 59])
+def test_medians_of_groups(scale: int) -> None:
+    """Three groups: [1, 3, 5], [2, 4] and [-7]; numbers too large to pack are sorted by two keys."""
+    group, values = np.array([1, 0, 0, 1, 2, 0]), np.array([4, 5, 1, 2, -7, 3]) * scale
+    ordered, starts = sorted_in_groups(group, values)
+    assert (ordered // scale).tolist() == [1, 3, 5, 2, 4, -7]
+    assert starts.tolist() == [0, 3, 5]
+    assert (medians(ordered, starts) / scale).tolist() == [3, 3, -7]
+    assert [len(part) for part in sorted_in_groups(group[:0], values[:0])] == [0, 0]

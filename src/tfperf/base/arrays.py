@@ -134,6 +134,30 @@ def group_sums(duration: Int64s, columns: Sequence[Column]) -> Iterator[tuple[li
     yield from zip(values.tolist(), zip(*(column.tolist() for column in numbers), strict=True), strict=True)
 
 
+def sorted_in_groups(group: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+    """Return the values by group, ascending in each, and the start of each group; groups are 0, 1, ..., none is empty.
+
+    Sorting packed numbers is several times faster than sorting by two keys.
+    """
+    if not len(group):
+        return NO_NUMBERS, NO_NUMBERS
+    counts = np.bincount(group)
+    starts = np.cumsum(counts) - counts
+    low = int(values.min())
+    size = int(values.max()) - low + 1
+    if len(counts) * size >= MOST:
+        return values[np.lexsort((values, group))], starts
+    packed = np.sort(group * size + (values - low))
+    return packed - np.repeat(np.arange(len(counts)) * size - low, counts), starts
+
+
+def medians(ordered: Int64s, starts: Int64s) -> Float64s:
+    """Return the median of each group of ascending values (`sorted_in_groups`)."""
+    counts = np.diff(starts, append=len(ordered))
+    low, high = ordered[starts + (counts - 1) // 2], ordered[starts + counts // 2]
+    return np.asarray(low + (high - low) / 2, np.float64)
+
+
 def extents(group: Int64s, start: Int64s, end: Int64s, count: int) -> tuple[Int64s, Int64s]:
     """Return the first start and the last end in each group, or -1 for a group without events."""
     first, last = np.full(count, np.iinfo(np.int64).max), np.full(count, -1, np.int64)

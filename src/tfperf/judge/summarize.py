@@ -352,7 +352,7 @@ def _sums(host: Host, steps: Steps) -> StepSums:
     starts = covers(counted, trace.start_ps[work.rows])
     columns = ("rows", "plane", "line", "activity", "is_memset", "moves", "op")
     work = replace(work, **{column: getattr(work, column)[starts] for column in columns})
-    kernels = tally_kernels(trace, work)
+    kernels, _ = tally_kernels(trace, work)
     rows = trace.stat("tf_function_call").event.astype(np.int64)
     start, end, names = trace.start_ps[rows], trace.end_ps[rows], trace.name[rows].tolist()
     self_ps = own_time_in(start, end, parents(trace, rows), counted).tolist()

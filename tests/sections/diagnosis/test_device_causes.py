@@ -406,3 +406,33 @@ def test_barriers_are_told_from_exchanging(tmp_path: Path) -> None:
     cause = causes_of(tmp_path, replace(core, lines=(*core.lines, barriers)))["collectives"]
     assert most(cause) == pytest.approx(70)
     assert cause.detail.endswith("; 40.0% of the step is waiting at a barrier for slower cores")
+
+
+@pytest.mark.parametrize(
+    ("around", "action"),
+    [("", "fetch_less_often"), ("Where:Where", "omit_waiting_op"), ("while.3", "fixed_trip_count")],
+)
+def test_a_call_that_waits_costs_the_idle_time_after_it(tmp_path: Path, around: str, action: str) -> None:
+    """A kernel runs from 30 to 70 of each step, and the thread waits from 30 to 75 before it launches the next one.
+
+    The device is idle for 60 us between kernels, 45 of them because of the wait: 4 times in 5 steps of 100 us.
+    """
+    calls, work = [], []
+    for n in range(5):
+        calls += [event("cuLaunchKernel", 100 * n + 25, 3, correlation_id=n + 1)]
+        calls += [event(around, 100 * n + 29, 50)] if around else []
+        calls += [event("cuStreamSynchronize", 100 * n + 30, 45)]
+        work += [event("gemm", 100 * n + 30, 40, correlation_id=n + 1)]
+    found = causes_of(tmp_path, host(*STEPS, *repeat(5, event("EagerExecute", 0, 90)), *calls), gpu(*work))
+    cause = found["device_sync"]
+    assert bounds(cause.cost_percent) == pytest.approx((36, 36))
+    assert cause.detail.startswith(f"cuStreamSynchronize in {around or 'EagerExecute'} waits once per step")
+    assert cause.actions[0].code == action
+    assert "waiting_for_results" not in found
+
+
+def test_a_call_that_waits_for_a_busy_device_costs_nothing(tmp_path: Path) -> None:
+    """The next kernel was launched before the wait, which ends while it runs."""
+    calls = repeat(5, event("cuLaunchKernel", 1, 3), event("cuStreamSynchronize", 10, 80))
+    found = causes_of(tmp_path, host(*STEPS, *calls), gpu(*repeat(5, event("gemm", 0, 99))))
+    assert "device_sync" not in found

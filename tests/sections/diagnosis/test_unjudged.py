@@ -44,7 +44,7 @@ def test_what_a_trace_of_a_gpu_shows_can_be_judged(tmp_path: Path) -> None:
     found = unjudged(tmp_path, host(*steps((FETCH, 5), (LAUNCH, 50)), *calls), device)
     unknown_work = {"low_utilisation", "memory_bound", "unaligned_shapes"}
     assert found.keys() == unknown_work | {
-        "skewed_input", "straggler", "garbage_collection", "profiling_overhead", "memory_pressure"
+        "skewed_input", "straggler", "garbage_collection", "profiling_overhead", "memory_pressure", "device_sync"
     }  # fmt: skip
 
 

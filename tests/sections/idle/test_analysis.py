@@ -287,6 +287,47 @@ def test_a_thread_that_waits_for_the_device_does_nothing_else(tmp_path: Path) ->
     assert times(idle) == {"host_compute": 10, "synchronise": 40}
 
 
+def waited(idle: Idle) -> float:
+    return int(idle.devices[0].waited_ps.sum()) / US
+
+
+@pytest.mark.parametrize(
+    ("wait", "launch", "lost"),
+    [
+        ((0, 60), 70, 35),  # idle from 40 to 75, and the wait took longer than that
+        ((30, 50), 70, 20),  # a wait of 20 delays the launch by at most 20
+        ((50, 60), 70, 10),  # the device was idle before the wait
+        ((0, 35), 70, 0),  # the wait ends before the device is idle
+        ((80, 90), 70, 0),  # it begins after the launch
+    ],
+)
+def test_idle_time_after_calls_that_wait(tmp_path: Path, wait: tuple[int, int], launch: int, lost: int) -> None:
+    """Kernels from 0 to 40 and from 75 on; the thread waits, and launches the second one."""
+    calls = (
+        event("cuStreamSynchronize", wait[0], wait[1] - wait[0]),
+        event("cuLaunchKernel", launch, 3, correlation_id=2),
+    )
+    second = line("tf_Compute/1", *calls, id=2)
+    kernels = gpu(kernel(0, 40, 1), kernel(75, 25, 2))
+    assert waited(analyzed(tmp_path, cpu(event(CALL, 0, 100), more=(second,)), kernels)) == lost
+    # The launch of another thread does not depend on the wait.
+    apart = line("tf_Compute/1", calls[0], id=2), line("tf_Compute/2", calls[1], id=3)
+    assert waited(analyzed(tmp_path, cpu(event(CALL, 0, 100), more=apart), kernels)) == 0
+
+
+def test_several_waits_before_a_launch_add_up(tmp_path: Path) -> None:
+    """Waits of 5 and 10 us in a gap from 20 to 80 cost 15 us; a copy from 40 to 45 ends the first gap."""
+    waits = (
+        event("cuStreamSynchronize", 50, 5),
+        event("hipDeviceSynchronize", 60, 10),
+        event("cuEventSynchronize", 62, 5),
+    )
+    calls = line("t/1", event("gemm", 5, 1, correlation_id=1), *waits, event("gemm", 75, 1, correlation_id=2), id=2)
+    idle = analyzed(tmp_path, cpu(more=(calls,)), gpu(kernel(10, 10, 1), event("MemcpyD2H", 40, 5), kernel(80, 20, 2)))
+    assert waited(idle) == 15
+    assert idle.waited_percent == pytest.approx(15)
+
+
 def test_an_op_around_a_launch_prepares_it_and_one_without_computes(tmp_path: Path) -> None:
     ops = line(
         "tf_Compute/1",

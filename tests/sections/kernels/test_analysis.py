@@ -84,7 +84,55 @@ def test_by_name_adds_up_launches(tmp_path: Path) -> None:
         "occurrences": [2, 1],
         "total_ms": [0.03, 0.01],
         "percent": [75.0, 25.0],
+        "mean_us": [15.0, 10.0],
+        "median_us": [15.0, 10.0],
+        "stdev_us": [pytest.approx(50**0.5), None],  # of 10 and 20: the root of (25 + 25) / 1
     }
+
+
+def test_median_and_standard_deviation(tmp_path: Path) -> None:
+    """Runs of 10, 20, 60 and 30 us on two devices: median 25, mean 30, squared differences 400 + 100 + 900 + 0."""
+    first, second = gpu(kernel("k", 0, 10), kernel("k", 20, 20)), gpu(kernel("k", 0, 60), kernel("k", 70, 30), number=1)
+    one = kernels_of(tmp_path, first, second)
+    assert rows(one, "median_us", "stdev_us") == [(25, pytest.approx((1400 / 3) ** 0.5))]
+    # Two hosts with the same runs have the same median; with others, it is unknown. The deviation adds up exactly.
+    keys = ("median_us", "stdev_us", "occurrences")
+    assert rows(combine([one, one]), *keys) == [(25, pytest.approx((2800 / 7) ** 0.5), 8)]
+    other = kernels_of(tmp_path, gpu(kernel("k", 0, 50)))
+    # Of 10, 20, 60, 30 and 50: mean 34, squared differences 576 + 196 + 676 + 16 + 256 = 1720.
+    assert rows(combine([one, other]), *keys) == [(None, pytest.approx((1720 / 4) ** 0.5), 5)]
+    assert combine([one, other]).by_name()["median_us"] == [None]
+    assert combine([one, other]).by_name()["stdev_us"] == [pytest.approx((1720 / 4) ** 0.5)]
+
+
+def test_api_calls_by_function_and_thread(tmp_path: Path) -> None:
+    """Steps from 0 to 100 and 100 to 200; a synchronization inside an op in each, and one after all steps."""
+    launching = line(
+        "pool/1",
+        event("Where:Where", 10, 60),
+        event("cuStreamSynchronize", 20, 40),
+        event("gemm", 80, 5, correlation_id=1),
+        event("cuStreamSynchronize", 120, 20),
+        id=2,
+    )
+    other = line("pool/2", event("cuStreamSynchronize", 250, 30), id=3)
+    main = line("python", *marks(2), id=1)
+    kernels = kernels_of(
+        tmp_path, plane("/host:CPU", main, launching, other), gpu(event("gemm", 90, 5, correlation_id=1))
+    )
+    sync, launch = kernels.api_calls
+    assert (sync.call, sync.kind, sync.thread, sync.threads, sync.count) == (
+        "cuStreamSynchronize",
+        "synchronize",
+        "pool",
+        2,
+        3,
+    )
+    assert (sync.total_ps, sync.median_ps, sync.max_ps) == (90 * US, 30 * US, 40 * US)
+    assert (sync.steps, sync.in_steps, sync.in_steps_ps, sync.outside) == (2, 2, 60 * US, 1)
+    assert (sync.caller, launch.caller) == ("Where:Where", None)
+    assert (launch.call, launch.kind, launch.count, launch.total_ps) == ("(kernel launch)", "launch", 1, 5 * US)
+    assert kernels_of(tmp_path, gpu(kernel("k", 0, 5))).api_calls == ()
 
 
 def test_ops_that_miss_tensor_cores(tmp_path: Path) -> None:

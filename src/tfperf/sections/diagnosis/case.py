@@ -241,6 +241,8 @@ class Ledger:
         """Claimed shares of Host compute in which ops run, and in which replicas exchange data."""
         self.of_kernels = 0.0
         """Share of Host compute in kernels of eager ops, if eager execution costs little of it."""
+        self.of_waits = 0.0
+        """Claimed share of the step in which the device is idle because of API calls that wait for it."""
         self._left = {part: percent.get(part, 0.0) for part in _PARTS if part not in unknown}
 
     def left(self, *parts: str) -> float:

@@ -89,6 +89,14 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         ),
         role="python",
     ),
+    "device_sync": CauseMeaning(
+        "CUDA or HIP calls wait for the device, and their thread then launches the next work late",
+        (
+            "idle time between such a call and the next work, at most the time waited; part of Host compute, All "
+            "others and Kernel launch ([API calls](kernels.md#api-calls))"
+        ),
+        role="python",
+    ),
     "garbage_collection": CauseMeaning(
         (
             "Python's garbage collector runs, as [recorded](capture.md#facts-about-the-job) by tfperf captures or "
@@ -232,6 +240,7 @@ CAUSE_TITLES: Mapping[str, tuple[str, ...]] = {
     "small_work_per_step": ("Per-step overhead",),
     "host_ops": ("Running ops on the host",),
     "waiting_for_results": ("Waiting for results",),
+    "device_sync": ("Calls that wait for the device",),
     "python_between_steps": ("Python between calls", "Time without recorded events"),
     "waiting_in_calls": ("Waiting inside calls",),
     "eager_ops": ("Eager execution",),
@@ -339,6 +348,29 @@ ADVICE: Mapping[str, Advice] = {
         },
         saves=(0.9, 1.0),
         assumption="the program can continue without these results in 9 of 10 steps",
+        url=f"{GUIDE}/gpu_performance_analysis",
+    ),
+    "fixed_trip_count": Advice(
+        texts={
+            "jax": (
+                "if the number of iterations is known, use lax.fori_loop or lax.scan with constant bounds: the host "
+                "reads the condition of other loops in each iteration"
+            ),
+            **in_tensorflow(
+                "if the number of iterations is known, loop over a constant range: the host reads the condition of "
+                "other loops in each iteration"
+            ),
+        },
+        assumption="the number of iterations does not depend on computed values",
+        url=f"{API}/while_loop",
+        urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.lax.fori_loop.html"},
+    ),
+    "omit_waiting_op": Advice(
+        texts=in_tensorflow(
+            "if the model allows it, avoid the op that waits: the size of its result (tf.where with one argument, "
+            "tf.boolean_mask, tf.unique) must reach the host before the next ops; multiply by a mask instead"
+        ),
+        assumption="the model needs only values, not sizes that depend on them",
         url=f"{GUIDE}/gpu_performance_analysis",
     ),
     "keep_signature": Advice(

@@ -32,6 +32,7 @@ from tfperf.sections.memory.section import findings_of
 from tfperf.sections.overview.summary import share_of_step
 from tfperf.sections.roofline.bounds import LOW_PERCENT, judge
 from tfperf.trace.device.kernels import short_name
+from tfperf.trace.event_names import parse_op
 from tfperf.trace.steps.breakdown import lacks_devices
 
 if TYPE_CHECKING:
@@ -160,6 +161,42 @@ def host_ops(case: Case) -> Cause | None:
     return _idle_for(case, "host_ops", "Running ops on the host", "host_compute", ("host_compute",))
 
 
+_LOOP = re.compile(r"(?i)while|conditional")
+
+
+def device_sync(case: Case) -> Cause | None:
+    """Check for API calls that wait for the device, so that their thread launches the next work late."""
+    if not case.results.has_device or case.results.is_other_kind or case.program.host_loop is not None:
+        return None
+    idle, parts = case.results["idle"], ("host_compute", "all_others", "kernel_launch")
+    share = 0.0 if idle.without_steps else min(idle.waited_percent, case.ledger.left(*parts))
+    waits = [each for each in case.results["kernels"].api_calls if each.kind == "synchronize"]
+    if share < LEAST_PERCENT or not waits:
+        return None
+    first = max(waits, key=lambda each: (each.in_steps_ps, each.total_ps))
+    often = ""
+    if first.steps and not case.results.is_narrowed:
+        times = format_number(first.in_steps / first.steps)
+        often = f" {'once' if times == '1' else f'{times} times'} per step"
+    inside = f" in {without_middle(first.caller, LONGEST_NAME)}" if first.caller else ""
+    action: Action | str | None = "fetch_less_often"
+    if first.caller and _LOOP.search(first.caller):
+        action = case.without_estimate("fixed_trip_count")
+    elif first.caller and ":" in first.caller and parse_op(first.caller).kind == "tensorflow":
+        action = case.without_estimate("omit_waiting_op")
+    cost = case.ledger.claim(*parts, most=share)
+    case.ledger.of_waits += cost.high
+    return case.cause(
+        "device_sync",
+        "Calls that wait for the device",
+        cost,
+        f"{first.call}{inside} waits{often}, and the device is then idle until the next launch",
+        actions=(action,),
+        rests_on=(Evidence("kernels", "api_calls", first.call),),
+        confidence="medium",
+    )
+
+
 def waiting_for_results(case: Case) -> Cause | None:
     """Check for waiting for results, while the device is idle."""
     parts = ("host_compute", "all_others")
@@ -171,7 +208,8 @@ def _idle_for(case: Case, code: str, title: str, state: IdleCause, parts: tuple[
     if not case.results.has_device or case.results.is_other_kind or case.program.host_loop is not None:
         return None
     idle = case.results["idle"]
-    share = 0.0 if idle.without_steps else min(idle.percents[state], case.ledger.left(*parts))
+    idle_percent = idle.percents[state] - (case.ledger.of_waits if state == "synchronise" else 0.0)
+    share = 0.0 if idle.without_steps else min(idle_percent, case.ledger.left(*parts))
     if share < LEAST_PERCENT:
         return None
     return case.cause(

@@ -61,6 +61,7 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     host_causes.awaiting_each_result,
     host_causes.late_calls,
     host_causes.late_python,
+    device_causes.device_sync,
     host_causes.small_work_per_step,
     device_causes.launch_bound,
     device_causes.host_ops,
@@ -416,6 +417,16 @@ NEEDS: Mapping[str, _Need] = {
     ),
     "host_ops": _Need(("host_compute",), _IDLE),
     "waiting_for_results": _Need(_ANY_HOST, _IDLE),
+    "device_sync": _Need(
+        _ANY_HOST,
+        (
+            *_IDLE,
+            _unless(
+                lambda case: any(each.kind == "synchronize" for each in case.results["kernels"].api_calls),
+                "the profile has no CUDA or HIP calls that wait for the device",
+            ),
+        ),
+    ),
     "garbage_collection": _Need(
         ("all_others",),
         (

@@ -44,7 +44,7 @@ _TEXTS: dict[Cause, str] = {
 _CAUSES: dict[Cause, tuple[str, ...]] = {
     "input": ("input_wait", "input_contention"),
     "compile": ("compilation", "warm_up"),
-    "synchronise": ("waiting_for_results", "output_copy"),
+    "synchronise": ("device_sync", "waiting_for_results", "output_copy"),
     "copy": ("input_copy",),
     "launch": ("launch_bound", "small_work_per_step", "eager_ops", "run_eagerly"),
     "python": ("python_between_steps", "small_work_per_step"),
@@ -324,6 +324,14 @@ IDLE_DEVICES = TableSpec(
         *(
             Column(f"{cause}_percent", texts.short_title, float, "%", f"share of the step time: {texts.meaning}")
             for cause, texts in CAUSE_TEXTS.items()
+        ),
+        Column(
+            "waited_percent",
+            "After waits",
+            float,
+            "%",
+            "share of the step time after CUDA or HIP calls that wait for the device; part of the other shares",
+            level="data",
         ),
     ),
     data=lambda results: results["idle"].device_columns() if results["idle"].devices else None,

@@ -16,15 +16,17 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tfperf.analysis.registry import Tabular
-from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, overlap, ranges, union
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, distinct, overlap, ranges, union
 from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS, percent
 from tfperf.trace.device.device_work import DeviceTime, device_label, work_rows
 from tfperf.trace.device.kernels import short_name
+from tfperf.trace.host.api_calls import api_calls
 from tfperf.trace.host.host_state import HostStates, State
 from tfperf.trace.host.launches import LaunchLinks
 from tfperf.trace.host.python_frames import profiler_times
 from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import parents
 from tfperf.trace.steps.steps import Steps
 from tfperf.trace.steps.tpu_steps import core_steps
 
@@ -108,6 +110,11 @@ class Idle(Plotted, Tabular, frozen=True, kw_only=True, dict=True):
         """Return the idle share of the step time, averaged over devices; None without a device."""
         return _average([device.percent() for device in self.averaged])
 
+    @property
+    def waited_percent(self) -> float:
+        """Return the share of the step time that is idle because of API calls that wait, averaged over devices."""
+        return _average([device.waited_percent for device in self.averaged]) or 0.0
+
     @cached_property
     def percents(self) -> Mapping[Cause, float]:
         """Return the idle share of the step time by cause, averaged over devices."""
@@ -148,6 +155,7 @@ class Idle(Plotted, Tabular, frozen=True, kw_only=True, dict=True):
             "idle_percent": [device.percent() for device in self.devices],
             "gaps": [device.gap_count for device in self.devices],
             **{f"{cause}_percent": [device.percent(cause) for device in self.devices] for cause in CAUSES},
+            "waited_percent": [device.waited_percent for device in self.devices],
         }
 
     def gap_columns(self) -> dict[str, list[object]]:
@@ -188,7 +196,8 @@ def analyze(host: Host) -> Idle:
         windows = [capture] * len(devices)
     pairs = zip(devices, windows, strict=True)
     gaps = [gaps_of(trace, device, of_device, host.launch_links, states) for device, of_device in pairs]
-    of_devices = tuple(_device_idle(trace, *each) for each in zip(windows, gaps, strict=True))
+    waits = outermost_by_line(trace, api_calls(trace).of("synchronize"))
+    of_devices = tuple(_device_idle(trace, *each, waits) for each in zip(windows, gaps, strict=True))
     idle = replace(idle, devices=of_devices, no_main_thread=states.main is None)
     averaged = {id(device) for device in idle.averaged}
     of_averaged = [pieces for pieces, device in zip(gaps, of_devices, strict=True) if id(device) in averaged]
@@ -205,10 +214,12 @@ def _windows(trace: HostTrace, steps: Steps, device: DeviceTime) -> Windows:
     return Windows(steps.start_ps, steps.end_ps, steps.headline)
 
 
-def _device_idle(trace: HostTrace, windows: Windows, gaps: DeviceGaps) -> DeviceIdle:
+def _device_idle(trace: HostTrace, windows: Windows, gaps: DeviceGaps, waits: Mapping[int, Int64s]) -> DeviceIdle:
     time_ps = np.zeros((len(CAUSES), len(windows.start_ps)), np.int64)
     for sums, values in zip(time_ps, gaps.time_ps, strict=True):
         np.add.at(sums, gaps.window, values)
+    waited_ps = np.zeros(len(windows.start_ps), np.int64)
+    np.add.at(waited_ps, gaps.window, idle_after_waits(trace, gaps, waits))
     is_counted = windows.counted[gaps.window]
     gap_counts = (gaps.time_ps[:, is_counted] > 0).sum(axis=1).tolist()
     return DeviceIdle(
@@ -220,6 +231,7 @@ def _device_idle(trace: HostTrace, windows: Windows, gaps: DeviceGaps) -> Device
         compute_ps=overlap(gaps.device.compute, windows.start_ps, windows.end_ps),
         all_compute_ps=gaps.device.compute.total(),
         time_ps=dict(zip(CAUSES, time_ps, strict=True)),
+        waited_ps=waited_ps,
         gap_counts=dict(zip(CAUSES, gap_counts, strict=True)),
         gap_count=int(is_counted.sum()),
         all_gap_count=len(gaps.window),
@@ -284,6 +296,8 @@ class DeviceIdle(Struct, frozen=True, kw_only=True, dict=True):
     """Compute time in the whole capture, also outside of windows."""
     time_ps: dict[Cause, Int64s]
     """By cause; adds up to `window_ps` minus `busy_ps`."""
+    waited_ps: Int64s
+    """Part of all causes that follows from API calls that wait for the device (`idle_after_waits`)."""
     gap_counts: dict[Cause, int]
     """Number of gaps in counted windows with time of that cause."""
     gap_count: int
@@ -308,6 +322,11 @@ class DeviceIdle(Struct, frozen=True, kw_only=True, dict=True):
     def counted_window_ps(self) -> int:
         """Return the duration of the counted windows."""
         return int(self.window_ps[self.counted].sum())
+
+    @property
+    def waited_percent(self) -> float:
+        """Return the share of the counted windows that is idle because of API calls that wait for the device."""
+        return 100.0 * int(self.waited_ps[self.counted].sum()) / max(self.counted_window_ps, 1)
 
     @property
     def works_percent(self) -> float:
@@ -459,6 +478,39 @@ def _around(trace: HostTrace, rows: Int64s, gap_start: Int64s, gap_end: Int64s) 
         np.where((left >= 0) & (trace.end_ps[before] == gap_start), before, -1),
         np.where((right < len(rows)) & (trace.start_ps[after] == gap_end), after, -1),
     )
+
+
+def outermost_by_line(trace: HostTrace, rows: Int64s) -> dict[int, Int64s]:
+    """Return the rows (ascending) that are not inside another one, by the index of their line, in time order."""
+    outer = rows[parents(trace, rows) < 0]
+    lines = trace.line_of[outer]
+    return {line: outer[lines == line] for line in distinct(lines).tolist()}
+
+
+def idle_after_waits(trace: HostTrace, gaps: DeviceGaps, waits: Mapping[int, Int64s]) -> Int64s:
+    """Return how much of each piece follows from API calls that wait for the device (`waits`: rows by line).
+
+    A thread that waits launches the next work later, by at most the time that it waited. Work of the device during the
+    wait is not lost: only the idle time between the start of the wait and the next work counts, if the same thread
+    launched that work after the wait, and if the work began soon after its launch.
+    """
+    saved = np.zeros(len(gaps.window), np.int64)
+    call = np.maximum(gaps.launch, 0)
+    called, returned = trace.start_ps[call], trace.end_ps[call]
+    is_prompt = (gaps.launch >= 0) & (gaps.gap_end_ps - np.maximum(returned, gaps.gap_start_ps) <= LATE_PS)
+    line = np.where(is_prompt, trace.line_of[call], -1)
+    for launching, rows in waits.items():
+        at = np.flatnonzero(line == launching)
+        start, end = trace.start_ps[rows], trace.end_ps[rows]
+        first = np.searchsorted(end, gaps.gap_start_ps[at], side="right")
+        last = np.searchsorted(end, called[at], side="right")
+        at, first, last = at[last > first], first[last > first], last[last > first]
+        waited = np.append(0, np.cumsum(end - start))
+        gap_end = gaps.gap_end_ps[at]
+        begin = np.maximum(gaps.gap_start_ps[at], start[first])
+        begin = np.maximum(begin, gap_end - (waited[last] - waited[first]))
+        saved[at] = np.maximum(np.minimum(gaps.end_ps[at], gap_end) - np.maximum(gaps.start_ps[at], begin), 0)
+    return saved
 
 
 def _time_by_cause(trace: HostTrace, pieces: DeviceGaps, states: HostStates) -> Int64s:

@@ -18,6 +18,9 @@ _HOST = Column("host", "Host", str, "", "name of the trace file")
 _SHORT_NAME = "short name: without namespaces, parameters and most template arguments"
 _THREAD_MODE = "gpu_private, gpu_shared or global: whose threads launch (TF_GPU_THREAD_MODE)"
 
+_MEDIAN = "median duration; unknown if hosts with different medians share the row"
+_STDEV = "standard deviation of the durations (of a sample: n - 1); unknown for one run"
+
 _KERNEL_COLUMNS = (
     Column("rank", "#", int, "count", "place by total time"),
     Column("percent", "Share", float, "%", "total / time of all kernels, summed over streams and devices"),
@@ -41,6 +44,8 @@ _KERNEL_COLUMNS = (
     Column("mean_us", "Mean", float, "us", "total / count"),
     Column("min_us", "Min", float, "us", "shortest run", level="data"),
     Column("max_us", "Max", float, "us", "longest run", level="data"),
+    Column("median_us", "Median", float, "us", _MEDIAN, level="full"),
+    Column("stdev_us", "Stdev", float, "us", _STDEV, level="full"),
 )
 
 _BY_NAME_COLUMNS = (
@@ -48,6 +53,9 @@ _BY_NAME_COLUMNS = (
     Column("occurrences", "Count", int, "count", "number of runs of kernels with this name"),
     Column("total_ms", "Total", float, "ms", "duration of all runs"),
     Column("percent", "Share", float, "%", "total / time of all kernels"),
+    Column("mean_us", "Mean", float, "us", "total / count", level="data"),
+    Column("median_us", "Median", float, "us", _MEDIAN, level="full"),
+    Column("stdev_us", "Stdev", float, "us", _STDEV, level="full"),
 )
 
 _COPY_COLUMNS = (
@@ -127,6 +135,29 @@ _DEVICE_TIME_COLUMNS = (
     Column("copies_ms", "All copies", float, "ms", "wall time of copies and fills, including overlap"),
 )
 
+_API_COLUMNS = (
+    _HOST,
+    Column("call", "Call", str, "", "API function; (kernel launch): calls that the profile names after their kernel"),
+    Column(
+        "kind",
+        "Kind",
+        str,
+        "",
+        "launch, graph launch, copy, fill, synchronize, allocate, free, load code, build graph, host function or other",
+        level="data",
+    ),
+    Column("thread", "Thread", str, "", "name of the calling threads, without their numbers"),
+    Column("threads", "Threads", int, "count", "number of these threads", level="data"),
+    Column("count", "Count", int, "count", "calls in the capture"),
+    Column("total_ms", "Total", float, "ms", "time of all calls, including calls inside"),
+    Column("median_us", "Median", float, "us", "median duration of a call"),
+    Column("max_us", "Max", float, "us", "longest call"),
+    _per_step("per_step", "Per step", float, "count", "calls that begin in averaged steps / averaged steps"),
+    _per_step("step_ms", "Step", float, "ms", "their time / averaged steps"),
+    Column("outside", "Outside", int, "count", "calls that begin outside of all steps; unknown without steps"),
+    Column("caller", "Inside", str, "", "innermost event around calls that wait, allocate or free", level="data"),
+)
+
 
 _WAY_TEXTS = {"to_device": "to device", "to_host": "to host", "on_device": "on device", "exchange": "exchange"}
 _ASYNC_COLUMNS = (
@@ -203,6 +234,21 @@ def _device_time(results: Results) -> Data | None:
     return {
         **fields(_DEVICE_TIME_COLUMNS, kernels.devices),
         **{f"{key}_ms": [getattr(device, f"{key}_ps") / PS_PER_MS for device in kernels.devices] for key in times},
+    }
+
+
+def _api_calls(results: Results) -> Data | None:
+    calls = results["kernels"].api_calls
+    if not calls:
+        return None
+    return {
+        **fields(_API_COLUMNS, calls),
+        "total_ms": [each.total_ps / PS_PER_MS for each in calls],
+        "median_us": [each.median_ps / PS_PER_US for each in calls],
+        "max_us": [each.max_ps / PS_PER_US for each in calls],
+        "per_step": [_scaled(each.in_steps, each.steps) for each in calls],
+        "step_ms": [_scaled(each.in_steps_ps, each.steps * PS_PER_MS) for each in calls],
+        "outside": [each.outside if each.steps else None for each in calls],
     }
 
 
@@ -312,6 +358,20 @@ LAUNCHES = TableSpec(
     name_key="device",
     ranked=Ranked("unqueued_percent", each="devices"),
 )
+API_CALLS = TableSpec(
+    name="api_calls",
+    title="CUDA and HIP calls",
+    row="calls of the CUDA and HIP APIs on host threads, by function and thread name",
+    details=(
+        "One row per API function and thread name, the longest total first. The profiler records only some functions "
+        "([API calls](kernels.md#api-calls))."
+    ),
+    columns=_API_COLUMNS,
+    data=_api_calls,
+    name_key="call",
+    ranked=Ranked("total_ms"),
+    empty_means_none=True,
+)
 COMPUTE_PRECISION = TableSpec(
     name="compute_precision",
     title="Precision of compute",
@@ -362,7 +422,17 @@ KERNEL_REGIONS = TableSpec(
     ranked=Ranked("per_run_us"),
     empty_means_none=True,
 )
-TABLES = (KERNELS, KERNELS_BY_NAME, COPIES, LAUNCHES, COMPUTE_PRECISION, DEVICE_TIME, ASYNC_COPIES, KERNEL_REGIONS)
+TABLES = (
+    KERNELS,
+    KERNELS_BY_NAME,
+    COPIES,
+    LAUNCHES,
+    API_CALLS,
+    COMPUTE_PRECISION,
+    DEVICE_TIME,
+    ASYNC_COPIES,
+    KERNEL_REGIONS,
+)
 
 
 SECTION = SectionSpec(

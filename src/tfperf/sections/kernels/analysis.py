@@ -7,7 +7,8 @@ time is per device: compute, copies outside compute and idle time add up to the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from math import sqrt
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,14 +21,20 @@ from tfperf.base.arrays import (
     MOST,
     Bools,
     Column,
+    Float64s,
     Int64s,
     Intervals,
     capped_sum,
+    capped_sums,
     distinct,
+    group_equal,
     group_sums,
     median,
+    medians,
     overlap,
     percentile,
+    sorted_in_groups,
+    text_index,
     union,
     union_all,
     union_sorted,
@@ -63,8 +70,10 @@ from tfperf.trace.device.kernels import (
 )
 from tfperf.trace.event_names import parse_op
 from tfperf.trace.host.activities import Activity
+from tfperf.trace.host.api_calls import API_KINDS, ApiKind, api_calls, api_label
 from tfperf.trace.host.launches import LaunchLinks, launch_links
-from tfperf.trace.host_trace import HostTrace, Plane
+from tfperf.trace.host_trace import HostTrace, Plane, by_line
+from tfperf.trace.nesting import innermost_around
 from tfperf.trace.steps.breakdown import Breakdown, CountedSteps
 from tfperf.trace.steps.steps import Steps
 
@@ -92,23 +101,42 @@ class KernelSums(NamedTuple):
     total_ps: int
     min_ps: int
     max_ps: int
+    median_ps: float | None
+    """None if it is unknown: sums of several hosts with different medians."""
+    squares: float
+    """Sum of the squared differences from the mean."""
 
 
 Tally = dict[Kernel, KernelSums]
+NameMedians = dict[str, float | None]
+"""Median durations by short name, in picoseconds; None as in `KernelSums`."""
 
 
 def add(tally: Tally, kernel: Kernel, sums: KernelSums) -> None:
     """Add sums to those of a kernel."""
     before = tally.get(kernel)
     if before is not None:
+        pair = (before.occurrences, before.total_ps, before.squares), (sums.occurrences, sums.total_ps, sums.squares)
         sums = KernelSums(
             sums.occupancy_percent if sums.occupancy_percent == before.occupancy_percent else None,
             before.occurrences + sums.occurrences,
             before.total_ps + sums.total_ps,
             min(before.min_ps, sums.min_ps),
             max(before.max_ps, sums.max_ps),
+            sums.median_ps if sums.median_ps == before.median_ps else None,
+            joined_squares(*pair),
         )
     tally[kernel] = sums
+
+
+def joined_squares(first: tuple[int, int, float], second: tuple[int, int, float]) -> float:
+    """Return the squared differences from the common mean of two sets, given as (count, sum, squared differences).
+
+    The formula is that of Chan, Golub and LeVeque (1979).
+    """
+    (count, total, squares), (other_count, other_total, other_squares) = first, second
+    distance = other_total / other_count - total / count
+    return squares + other_squares + distance * distance * count * other_count / (count + other_count)
 
 
 def order_of(kernel: Kernel) -> tuple[object, ...]:
@@ -120,7 +148,43 @@ def order_of(kernel: Kernel) -> tuple[object, ...]:
     return (kernel.name, launch.grid or (), launch.block or (), comparable, *kernel.op)
 
 
-def tally_kernels(trace: HostTrace, work: DeviceWork) -> Tally:
+def _tally(
+    duration_ps: Int64s, columns: Sequence[Column], kernel_of: Callable[..., tuple[Kernel, float | None]]
+) -> tuple[Tally, NameMedians]:
+    """Add up the runs of each kernel; `kernel_of` returns the kernel, and its occupancy, of a row of the columns."""
+    order, starts = group_equal(columns)
+    if not len(order):
+        return {}, {}
+    kernels: dict[Kernel, int] = {}
+    occupancies: list[float | None] = []
+    of_group = []
+    for row in np.stack([column[order[starts]] for column in columns], axis=1).tolist():
+        kernel, occupancy_percent = kernel_of(*row)
+        place = kernels.setdefault(kernel, len(kernels))
+        if place == len(occupancies):
+            occupancies.append(occupancy_percent)
+        elif occupancies[place] != occupancy_percent:
+            occupancies[place] = None
+        of_group.append(place)
+    index = np.repeat(np.array(of_group, np.int64), np.diff(starts, append=len(order)))
+    ordered, begins = sorted_in_groups(index, duration_ps[order])
+    counts, totals = np.diff(begins, append=len(ordered)), capped_sums(ordered, begins)
+    differences = ordered - np.repeat(totals / counts, counts)
+    numbers = (
+        counts,
+        totals,
+        np.minimum.reduceat(ordered, begins),
+        np.maximum.reduceat(ordered, begins),
+        medians(ordered, begins),
+        np.add.reduceat(differences * differences, begins),
+    )
+    rows = zip(kernels, occupancies, *(column.tolist() for column in numbers), strict=True)
+    names, of_name = text_index([short_name(kernel.name) for kernel in kernels])
+    by_name = medians(*sorted_in_groups(np.repeat(of_name, counts), ordered)).tolist()
+    return {kernel: KernelSums(*sums) for kernel, *sums in rows}, dict(zip(names, by_name, strict=True))
+
+
+def tally_kernels(trace: HostTrace, work: DeviceWork) -> tuple[Tally, NameMedians]:
     """Add up all kernels, including those with unknown launch or op."""
     kernel_at = np.flatnonzero(~work.moves)
     rows = work.rows[kernel_at]
@@ -128,10 +192,9 @@ def tally_kernels(trace: HostTrace, work: DeviceWork) -> Tally:
     columns: list[Column] = [trace.name[rows], work.op[kernel_at], details, equations, work.plane[kernel_at]]
     launches = [parse_kernel(text) for text in trace_texts(trace, "kernel_details")]
     equation_texts, ops = trace_texts(trace, "equation"), (*work.ops, DeviceOp("", ""))
-    tally: Tally = {}
-    for (name, op_at, detail, equation, plane), runs in group_sums(trace.duration_ps[rows], columns):
+
+    def kernel_of(name: int, op_at: int, detail: int, equation: int, plane: int) -> tuple[Kernel, float | None]:
         op, launch = ops[op_at], launches[detail]
-        percent = launch.occupancy_percent or occupancy(launch, compute_capability(trace.planes[plane]))
         kernel = Kernel(
             trace.names[name],
             launch._replace(occupancy_percent=None),
@@ -139,11 +202,12 @@ def tally_kernels(trace: HostTrace, work: DeviceWork) -> Tally:
             is_op_eligible(op.name, op.type, op.hlo_op, op.opcode, equation_texts[equation]),
             op,
         )
-        add(tally, kernel, KernelSums(percent, *runs))
-    return tally
+        return kernel, launch.occupancy_percent or occupancy(launch, compute_capability(trace.planes[plane]))
+
+    return _tally(trace.duration_ps[rows], columns, kernel_of)
 
 
-def tally_as_tensorflow(trace: HostTrace, work: DeviceWork) -> Tally:
+def tally_as_tensorflow(trace: HostTrace, work: DeviceWork) -> tuple[Tally, NameMedians]:
     """Add up kernels as TensorFlow's own profiler does.
 
     It counts only kernels with launch details, in whole nanoseconds, with its own rules for tensor cores. It cannot
@@ -159,9 +223,8 @@ def tally_as_tensorflow(trace: HostTrace, work: DeviceWork) -> Tally:
     programs, ids = trace.program_at(rows)
     stats = ("kernel_details", op_stat, "hlo_op", "equation")
     columns: list[Column] = [trace.name[rows], *(trace.number_at(stat, rows, -1) for stat in stats), programs]
-    duration = trace.duration_ps[rows] // _PS_PER_NS * _PS_PER_NS
-    tally: Tally = {}
-    for (name, detail, op, hlo, equation, place), runs in group_sums(duration, columns):
+
+    def kernel_of(name: int, detail: int, op: int, hlo: int, equation: int, place: int) -> tuple[Kernel, float | None]:
         details = NO_DETAILS if is_old else parse_kernel(detail_texts[detail])
         on_tensor_cores = tensorflow_kernel(trace.names[name], old=is_old)
         op_name, is_eligible = "", False
@@ -178,8 +241,9 @@ def tally_as_tensorflow(trace: HostTrace, work: DeviceWork) -> Tally:
         grid, block = details.grid or _ONE, details.block or _ONE
         launch = KernelDetails(grid, block, details.registers or 0, static, dynamic, static + dynamic)
         kernel = Kernel(trace.names[name], launch, on_tensor_cores, is_eligible, DeviceOp(op_name, ""))
-        add(tally, kernel, KernelSums(details.occupancy_percent, *runs))
-    return tally
+        return kernel, details.occupancy_percent
+
+    return _tally(trace.duration_ps[rows] // _PS_PER_NS * _PS_PER_NS, columns, kernel_of)
 
 
 OTHERS = Kernel("(other kernels)", KernelDetails(), uses_tensor_cores=None, is_eligible=None, op=DeviceOp("", ""))
@@ -196,6 +260,10 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
     total_ps: Int64s
     min_ps: Int64s
     max_ps: Int64s
+    median_ps: tuple[float | None, ...]
+    squares: Float64s
+    """Sum of the squared differences from the mean of each kernel."""
+    name_median_ps: NameMedians
     copies: tuple[Copies, ...]
     devices: tuple[DeviceTotals, ...]
     launches: tuple[DeviceLaunches, ...]
@@ -205,6 +273,7 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
     """Whether any device has tensor cores (AMD: matrix cores); None if unknown."""
     async_copies: AsyncCopies = AsyncCopies()
     regions: Regions = Regions()
+    api_calls: tuple[ApiCallSums, ...] = ()
 
     def __len__(self) -> int:
         return len(self.kernels)
@@ -240,16 +309,20 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
             "mean_us": (self.total_ps / np.maximum(self.occurrences, 1) / PS_PER_US).tolist(),
             "min_us": (self.min_ps / PS_PER_US).tolist(),
             "max_us": (self.max_ps / PS_PER_US).tolist(),
+            "median_us": [*map(_us, self.median_ps)],
+            "stdev_us": [*map(_stdev_us, self.occurrences.tolist(), self.squares.tolist())],
         }
 
     def by_name(self) -> dict[str, list[object]]:
         """Return sums per short name, the largest total first."""
-        counts, totals_ps = Counter[str](), Counter[str]()
-        rows = zip(self.kernels, self.occurrences.tolist(), self.total_ps.tolist(), strict=True)
-        for kernel, count, total_ps in rows:
+        counts, totals_ps, squares = Counter[str](), Counter[str](), dict[str, float]()
+        columns = (self.occurrences, self.total_ps, self.squares)
+        for kernel, *sums in zip(self.kernels, *(column.tolist() for column in columns), strict=True):
             name = short_name(kernel.name)
-            counts[name] += count
-            totals_ps[name] += total_ps
+            before = (counts[name], totals_ps[name], squares.get(name, 0.0))
+            squares[name] = joined_squares(before, (sums[0], sums[1], sums[2])) if counts[name] else sums[2]
+            counts[name] += sums[0]
+            totals_ps[name] += sums[1]
         names = sorted(counts, key=lambda name: (-totals_ps[name], name))
         whole_ps = max(sum(totals_ps.values()), 1)
         return {
@@ -257,6 +330,11 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
             "occurrences": [counts[name] for name in names],
             "total_ms": [totals_ps[name] / PS_PER_MS for name in names],
             "percent": [100.0 * totals_ps[name] / whole_ps for name in names],
+            "mean_us": [totals_ps[name] / counts[name] / PS_PER_US for name in names],
+            "median_us": [
+                None if value is None else value / PS_PER_US for value in map(self.name_median_ps.get, names)
+            ],
+            "stdev_us": [_stdev_us(counts[name], squares[name]) for name in names],
         }
 
     def time_by_tensor_cores_ps(self, uses_tensor_cores: bool | None) -> int:
@@ -278,12 +356,24 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
         return {op.hlo_op or op.name: sums[op] for op in ops}
 
 
+def _us(value_ps: float | None) -> float | None:
+    return None if value_ps is None else value_ps / PS_PER_US
+
+
+def _stdev_us(count: int, squares: float) -> float | None:
+    """Return the standard deviation of a sample in microseconds; None for one value."""
+    return sqrt(squares / (count - 1)) / PS_PER_US if count > 1 else None
+
+
 def analyze(host: Host) -> Kernels:
     """Add up kernels and copies of a host's GPUs, and the time of its devices."""
     trace, work, breakdown = host.trace, host.device_work, host["steps"]
     counted_steps = breakdown.steps.only(np.flatnonzero(breakdown.steps.headline))
+    tally, name_median_ps = (tally_as_tensorflow if host.as_tensorflow else tally_kernels)(trace, work)
     return _kernels(
-        tally_as_tensorflow(trace, work) if host.as_tensorflow else tally_kernels(trace, work),
+        tally,
+        name_median_ps=name_median_ps,
+        api_calls=sum_api_calls(host),
         copies=copies_of(trace, work),
         devices=tuple(DeviceTotals.of(trace.host, device) for device in host.device_times),
         launches=launches_of(trace, work, counted_steps),
@@ -299,8 +389,14 @@ def combine(parts: list[Kernels]) -> Kernels:
     tally: Tally = {}
     for part in parts:
         _add_rows(tally, part, part.kernels)
+    name_median_ps: NameMedians = {}
+    for part in parts:
+        for name, value in part.name_median_ps.items():
+            name_median_ps[name] = value if name_median_ps.get(name, value) == value else None
     return _kernels(
         tally,
+        name_median_ps=name_median_ps,
+        api_calls=tuple(calls for part in parts for calls in part.api_calls),
         copies=tuple(copies for part in parts for copies in part.copies),
         devices=tuple(device for part in parts for device in part.devices),
         launches=tuple(device for part in parts for device in part.launches),
@@ -324,20 +420,22 @@ def shorten(kernels: Kernels, most: int) -> Kernels:
         return kernels
     tally: Tally = {}
     _add_rows(tally, kernels, (*kernels.kernels[:most], *[OTHERS] * (len(kernels) - most)))
-    others = ("copies", "devices", "launches", "precision", "has_tensor_cores", "async_copies", "regions")
-    return _kernels(tally, **{name: getattr(kernels, name) for name in others})
+    others = ("copies", "devices", "launches", "precision", "has_tensor_cores", "async_copies", "regions", "api_calls")
+    cut = dict.fromkeys(short_name(kernel.name) for kernel in kernels.kernels[most:])
+    name_median_ps = {**kernels.name_median_ps, **cut}
+    return _kernels(tally, name_median_ps=name_median_ps, **{name: getattr(kernels, name) for name in others})
 
 
 def _add_rows(tally: Tally, kernels: Kernels, keys: Sequence[Kernel]) -> None:
     columns = (kernels.occurrences, kernels.total_ps, kernels.min_ps, kernels.max_ps)
-    rows = zip(keys, kernels.occupancy_percent, *(values.tolist() for values in columns), strict=True)
-    for key, *sums in rows:
+    numbers = (*(values.tolist() for values in columns), kernels.median_ps, kernels.squares.tolist())
+    for key, *sums in zip(keys, kernels.occupancy_percent, *numbers, strict=True):
         add(tally, key, KernelSums(*sums))
 
 
 def _kernels(tally: Tally, **others: Any) -> Kernels:
     ordered = sorted(tally.items(), key=lambda item: (-item[1].total_ps, order_of(item[0])))
-    numbers = np.array([[min(number, MOST) for number in sums[1:]] for _, sums in ordered], np.int64).reshape(-1, 4)
+    numbers = np.array([[min(number, MOST) for number in sums[1:5]] for _, sums in ordered], np.int64).reshape(-1, 4)
     occurrences, total_ps, min_ps, max_ps = numbers.T
     return Kernels(
         kernels=tuple(kernel for kernel, _ in ordered),
@@ -346,6 +444,8 @@ def _kernels(tally: Tally, **others: Any) -> Kernels:
         total_ps=total_ps,
         min_ps=min_ps,
         max_ps=max_ps,
+        median_ps=tuple(sums.median_ps for _, sums in ordered),
+        squares=np.array([sums.squares for _, sums in ordered], np.float64),
         **others,
     )
 
@@ -748,3 +848,89 @@ def _precision_of_device(
     return DevicePrecision(
         host=trace.host, device=device_label(plane.name), averaged=CountedSteps.of(steps), by_step_ps=parts
     )
+
+
+# --- calls of the CUDA and HIP APIs ---
+
+_NAMED_CALLERS: tuple[ApiKind, ...] = ("synchronize", "allocate", "free")
+
+
+class ApiCallSums(Struct, frozen=True, kw_only=True):
+    """Calls of one API function by the threads of one name, in picoseconds."""
+
+    host: str
+    call: str
+    kind: ApiKind
+    thread: str
+    """Name of the threads, without the number of each."""
+    threads: int
+    count: int
+    total_ps: int
+    """Including calls inside of these calls."""
+    median_ps: float
+    max_ps: int
+    steps: int
+    """Averaged steps; the next two are about calls that begin in them."""
+    in_steps: int
+    in_steps_ps: int
+    outside: int
+    """Calls that begin outside of all steps."""
+    caller: str | None
+    """Event around most of the time of these calls, for calls that wait or allocate; None if there is none."""
+
+
+def sum_api_calls(host: Host) -> tuple[ApiCallSums, ...]:
+    """Add up the API calls of a host by function and thread name, the longest total first."""
+    trace, calls, steps = host.trace, api_calls(host.trace), host["steps"].steps
+    rows = calls.rows
+    if not len(rows):
+        return ()
+    labels, of_name = text_index([api_label(name) for name in trace.names])
+    pools, of_line = text_index([line.name.partition("/")[0] for line in trace.lines])
+    line, duration = trace.line_of[rows], trace.duration_ps[rows]
+    order, starts = group_equal([of_name[trace.name[rows]], of_line[line], calls.kind])
+    group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
+    ordered, begins = sorted_in_groups(group, duration[order])
+    step = steps.at(trace.start_ps[rows[order]])
+    counted = (step >= 0) & np.append(steps.headline, False)[step]
+    found = []
+    ends = [*starts[1:].tolist(), len(order)]
+    for first, last, median_ps in zip(starts.tolist(), ends, medians(ordered, begins).tolist(), strict=True):
+        places = order[first:last]
+        kind = API_KINDS[int(calls.kind[places[0]])]
+        inside = counted[first:last]
+        found.append(
+            ApiCallSums(
+                host=trace.host,
+                call=labels[of_name[trace.name[rows[places[0]]]]],
+                kind=kind,
+                thread=pools[of_line[line[places[0]]]],
+                threads=len(distinct(line[places])),
+                count=last - first,
+                total_ps=capped_sum(duration[places]),
+                median_ps=median_ps,
+                max_ps=int(ordered[last - 1]),
+                steps=int(steps.headline.sum()),
+                in_steps=int(inside.sum()),
+                in_steps_ps=capped_sum(duration[places[inside]]),
+                outside=int((step[first:last] < 0).sum()) if len(steps) else 0,
+                caller=_caller(trace, rows, np.sort(rows[places])) if kind in _NAMED_CALLERS else None,
+            )
+        )
+    return tuple(sorted(found, key=lambda each: (-each.total_ps, each.call, each.thread)))
+
+
+def _caller(trace: HostTrace, calls: Int64s, rows: Int64s) -> str | None:
+    """Return the innermost event around the rows that is not an API call; of several names, that with most time."""
+    sums = Counter[int]()
+    for line, places in by_line(trace.host_lines, rows):
+        is_other = np.ones(line.stop - line.start, np.bool_)
+        is_other[calls[(calls >= line.start) & (calls < line.stop)] - line.start] = False
+        others = np.flatnonzero(is_other) + line.start
+        if not len(others):
+            continue
+        around = innermost_around(trace, others, rows[places])
+        inside = rows[places][around >= 0]
+        for (name,), (_, total_ps, _, _) in group_sums(trace.duration_ps[inside], [trace.name[around[around >= 0]]]):
+            sums[name] += total_ps
+    return trace.names[sums.most_common(1)[0][0]] if sums else None

@@ -9,6 +9,7 @@ from tfperf.base.units import PS_PER_MS, format_ms, format_number, format_percen
 from tfperf.report.model import Fact, Finding, Level, Quantity, Section, at_levels
 from tfperf.report.shown import MOST_EACH
 from tfperf.sections.kernels import (
+    API_CALLS,
     ASYNC_COPIES,
     COMPUTE_PRECISION,
     COPIES,
@@ -62,6 +63,7 @@ def build(results: Results) -> Section:
             ASYNC_COPIES.build(results, note=_AT_LEAST),
             KERNEL_REGIONS.build(results),
             LAUNCHES.build(results, columns=at_levels(LAUNCHES.columns, levels)),
+            API_CALLS.build(results, columns=at_levels(API_CALLS.columns, levels), level="full"),
             COMPUTE_PRECISION.build(results, columns=at_levels(COMPUTE_PRECISION.columns, levels), level="data"),
             DEVICE_TIME.build(results, columns=at_levels(DEVICE_TIME.columns, levels), level=of_devices),
         ),

@@ -161,6 +161,7 @@ CATEGORIES_OF_CAUSE: Mapping[str, tuple[str, ...]] = {
     "small_work_per_step": _FIXED,
     "host_ops": ("host_compute",),
     "waiting_for_results": ("host_compute", "all_others"),
+    "device_sync": _FIXED,
     "python_between_steps": ("all_others",),
     "waiting_in_calls": ("all_others",),
     "eager_ops": _FIXED,
