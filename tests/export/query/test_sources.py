@@ -45,7 +45,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         plane(
             "/host:CPU",
             line("python", *train, *evaluation, *fetches, *calls, *layers, *frames, allocation),
-            line("other", iterator_call("Root", 0, 90, 99)),
+            line("other", iterator_call("Root", 0, 90, 99), event("cuLaunchKernel", 1400, 5, correlation_id=1)),
         ),
         plane("/device:GPU:0", line("Stream #1", *kernels), line("Stream #2", copy)),
     )
