@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from click.testing import Result
 from synthetic_gpu import synthetic_gpu
 
 SAMPLES = ("custom_loop", "input_bound", "input_fixed", "retracing")
+ON_GPU = ("gpu_input_in_loop", "gpu_odd_channels", "gpu_results_each_step")
+"""Samples with many kernels and gaps, whose data formats would be large."""
 SUFFIXES = {"table": "txt", "json": "json", "csv": "csv", "markdown": "md"}
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{7,}(?:e[+-]?\d+)?")
 _VERSION = re.compile(r'"tfperf_version": "[^"]*"')
@@ -27,7 +30,7 @@ def settled(text: str) -> str:
 
 
 def test_every_sample_has_gold_files(samples: Path) -> None:
-    assert {path.name for path in samples.iterdir() if (path / "plugins").is_dir()} == set(SAMPLES)
+    assert {path.name for path in samples.iterdir() if (path / "plugins").is_dir()} == {*SAMPLES, *ON_GPU}
 
 
 @pytest.fixture
@@ -48,13 +51,14 @@ def compare_report(
     return compare
 
 
-@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize("sample", [*SAMPLES, *ON_GPU])
 def test_whole_report(sample: str, root: Path, compare_report: Callable[..., None]) -> None:
     compare_report(root, f"sample_traces/{sample}", "table", "--full", name=f"{sample}.full")
 
 
-@pytest.mark.parametrize("format_name", SUFFIXES)
-@pytest.mark.parametrize("sample", SAMPLES)
+@pytest.mark.parametrize(
+    ("sample", "format_name"), [*product(SAMPLES, SUFFIXES), *product(ON_GPU, ("table", "markdown"))]
+)
 def test_report(sample: str, format_name: str, root: Path, compare_report: Callable[..., None]) -> None:
     compare_report(root, f"sample_traces/{sample}", format_name, name=sample)
 

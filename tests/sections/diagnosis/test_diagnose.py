@@ -427,6 +427,16 @@ def check(cause: Cause) -> None:
             assert 0.0 <= action.step_ms.low <= action.step_ms.high <= cause.step_ms * (1 + 1e-9)
 
 
+def test_without_steps_compilation_in_most_of_the_capture_is_the_cause(tmp_path: Path) -> None:
+    """Two threads compile from 0 to 60 us and from 40 to 90 us of 100: 90 %."""
+    threads = [event("CompileToBackendResult", 0, 60)], [event("CompileModuleToLlvmIr", 40, 50), event("end", 99, 1)]
+    pool = [line(f"compile/{number}", *events, id=number) for number, events in enumerate(threads, 1)]
+    diagnosis = diagnose(results_of(trace_of(tmp_path, plane("/host:CPU", *pool))))
+    (cause,) = diagnosis.causes
+    assert (cause.code, cause.cost_percent, cause.actions[0].code) == ("compilation", None, "profile_later")
+    assert "XLA compiles during 90.0% of the capture" in sentence_of(cause)
+
+
 def test_without_steps_ops_that_run_one_by_one_are_judged_over_the_capture(tmp_path: Path) -> None:
     ops = [event("EagerExecute", at, 30, is_func=0, eager_op=ref(op)) for at, op in ((0, "MatMul"), (70, "Add"))]
     diagnosis = diagnose(results_of(trace_of(tmp_path, host(*ops))))

@@ -162,7 +162,7 @@ def _without_steps(results: Results) -> Diagnosis:
         step_ms=0.0,
         is_headline=True,
     )
-    rules = (host_causes.eager_ops_of_capture, device_causes.memory_pressure)
+    rules = (host_causes.compilation_of_capture, host_causes.eager_ops_of_capture, device_causes.memory_pressure)
     causes = tuple(cause for rule in rules if (cause := rule(case)) is not None)
     reason = f"no step time was measured: {results['steps'].steps.explanation}"
     return Diagnosis(f"N{reason[1:]}.", causes, overview, unjudged=dict.fromkeys(NEEDS, reason))

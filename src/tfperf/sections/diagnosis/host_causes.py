@@ -336,6 +336,29 @@ def small_arrays(case: Case) -> Cause | None:
     )
 
 
+def compilation_of_capture(case: Case) -> Cause | None:
+    """Check for compilation in most of a capture without steps."""
+    taken = Quantity("compiling", case.program.calls.compiling_percent, "%", "the capture")
+    if (taken.value or 0.0) < _OF_CAPTURE_PERCENT:
+        return None
+    later = case.without_estimate("profile_later")
+    return Cause(
+        code="compilation",
+        title="Compilation",
+        kind=case.summary.kind,
+        cost_ms=None,
+        cost_percent=None,
+        detail=f"XLA compiles during {taken} of the capture, so no step is complete",
+        confidence="medium",
+        rests_on=(),
+        actions=() if later is None else (later,),
+        gain_ms=0.0,
+        step_ms=case.step_ms,
+        quantities=(taken,),
+        host=case.host,
+    )
+
+
 def eager_ops_of_capture(case: Case) -> Cause | None:
     """Check for eager ops in a capture without steps, as a share of the capture."""
     eager = case.results["functions"].eager

@@ -26,7 +26,7 @@ from tfperf.base.arrays import (
     union,
     union_all,
 )
-from tfperf.base.units import PS_PER_MS
+from tfperf.base.units import PS_PER_MS, percent
 from tfperf.formats.hlo.hlo_proto import read_proto
 from tfperf.formats.hlo.model import ProgramError
 from tfperf.sections.diagnosis.cause import Range
@@ -78,10 +78,12 @@ class Calls(Struct, frozen=True, kw_only=True):
     iterators_per_step: float = 0.0
     """Iterators of a dataset created per step."""
     puts_per_step: float = 0.0
+    """Copies of host arrays to the device per step, in JAX."""
     small_puts_per_step: float = 0.0
     small_put_percent: float = 0.0
     """Copies of small host arrays in JAX, with the Python between them."""
-    """Copies of host arrays to the device per step, in JAX."""
+    compiling_percent: float = 0.0
+    """Share of the capture in which JAX compiles; 0 in captures with steps."""
     conversion_percent: float = 0.0
     """Time in which large NumPy arrays become tensors or JAX arrays."""
     conversions_per_step: float = 0.0
@@ -292,6 +294,8 @@ _PUTS = "DevicePut"
 _TO_TENSOR = frozenset({"tf.constant", "convert_to_tensor"})
 _TO_DEVICE = frozenset({_PUTS, "H2D Dispatch"})
 """Copies of host arrays in JAX: the call, and the copy on a thread of the CPU client."""
+_COMPILES = re.compile(r"backend_compile|CompileToBackendResult$|CompileModuleToLlvmIr$|PjRtCApiCompiler::Compile")
+"""Events of a compilation: of Python, and of XLA, whose threads show them if the capture starts inside of it."""
 _SMALL_PUTS = frozenset({_PUTS, "DevicePutWithSharding", "shard_args"})
 _LARGE_BYTES = 1 << 20
 _LEAST_COPY_PS = PS_PER_MS
@@ -309,6 +313,7 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
     puts: Int64s
     small_puts: Int64s
     small_put_ps: Int64s
+    compiling_percent: float
     conversion_ps: Int64s
     conversions: Int64s
     conversion_bytes: int | None
@@ -342,6 +347,7 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
             puts=count(trace.start_ps[puts]),
             small_puts=count(trace.start_ps[small]),
             small_put_ps=in_steps(trace.start_ps[small], small_end_ps),
+            compiling_percent=0.0 if len(steps) else _compiling_percent(trace),
             conversion_ps=in_steps(trace.start_ps[conversions], trace.end_ps[conversions]),
             conversions=count(trace.start_ps[conversions]),
             conversion_bytes=largest,
@@ -360,6 +366,7 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
             puts_per_step=steps.sum(self.puts) / count,
             small_puts_per_step=steps.sum(self.small_puts) / count,
             small_put_percent=steps.percent(self.small_put_ps) or 0.0,
+            compiling_percent=self.compiling_percent,
             conversion_percent=steps.percent(self.conversion_ps) or 0.0,
             conversions_per_step=steps.sum(self.conversions) / count,
             conversion_bytes=self.conversion_bytes,
@@ -398,6 +405,13 @@ def _conversions(host: Host) -> tuple[Int64s, int | None]:
         bounds = np.stack((first, last), axis=1).ravel()
         largest = int(np.maximum.reduceat(np.append(sizes[large], 0), bounds)[::2].max())
     return np.sort(np.concatenate((rows, puts))), largest
+
+
+def _compiling_percent(trace: HostTrace) -> float:
+    """Return the share of the capture in which XLA compiles for JAX on any thread, in percent."""
+    rows = trace.host_events(mask(trace.names, _COMPILES.match))
+    times, (start_ps, end_ps) = union(trace.start_ps[rows], trace.end_ps[rows]), trace.extent_ps
+    return percent(int((times.end - times.start).sum()), end_ps - start_ps) or 0.0
 
 
 def _small_puts(trace: HostTrace) -> tuple[Int64s, Int64s]:
