@@ -152,11 +152,16 @@ def test_each_memory_space_has_its_plan() -> None:
     ],
 )
 def test_a_record_that_contradicts_itself_is_not_used(events: tuple[tuple[int, ...], ...]) -> None:
-    """The allocation then counts with its largest value."""
+    """Then it is unknown which of the temporaries exist at a time."""
     of_temporaries = allocation(256, 12, 13, 14, 15) if len(events) < 4 else allocation(200, 12, 13, 14, 15)
     (plan,) = plans(*VALUES, of_temporaries, trace(*events)).values()
-    assert [(each.kind, each.instruction, each.first) for each in plan.buffers] == [("temporary", "b", None)]
+    assert [(each.kind, each.instruction, each.first) for each in plan.buffers] == [("temporary", "", None)]
     assert plan.live == ()
+
+
+def test_temporaries_that_replace_each_other_at_one_place_are_known_by_the_largest() -> None:
+    (plan,) = plans(*VALUES, allocation(128, 12, 14)).values()
+    assert [(each.kind, each.instruction, each.bytes) for each in plan.buffers] == [("temporary", "b", 128)]
 
 
 def test_of_two_records_of_an_allocation_the_one_with_the_highest_peak_counts() -> None:

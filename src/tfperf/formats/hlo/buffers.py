@@ -2,8 +2,8 @@
 
 The compiler reserves allocations for the whole program. Each holds one value, or many that replace each other: XLA
 records when these are allocated and freed (`HeapSimulatorTrace`), in program order. An allocation with such a record
-contributes the values alive when most of its bytes are in use, and the rest as `unused`; other allocations contribute
-their largest value. Sizes therefore add up to the planned memory.
+contributes the values alive when most of its bytes are in use, and the rest as `unused`. Another one contributes its
+largest value, or only its size if it can hold several temporaries. Sizes therefore add up to the planned memory.
 """
 
 from __future__ import annotations
@@ -227,6 +227,8 @@ def _plan(
             known = [values[part.logical_buffer_id] for part in each.assigned if part.logical_buffer_id in values]
             is_own = kind == "parameter"  # its allocation may also hold a result
             value = max(known, key=lambda each: (is_own and _is_parameter(module, each), each.bytes), default=None)
+            if value is not None and len(known) > 1 and kind == "temporary" and value.bytes < each.size:
+                value = None  # several values at a time: which ones is not recorded
             buffers.append(
                 _buffer(module, kind, value, each.size, is_reused=kind == "parameter" and each.maybe_live_out)
             )

@@ -239,7 +239,7 @@ def _peak(results: Results) -> Data | None:
     columns: Data = {
         **_places(keys),
         "kind": [kind for kind, *_ in sums],
-        "what": [op or _WITHOUT_OP.get(kind) for kind, op, *_ in sums],
+        "what": [op or _WITHOUT_OP.get(kind, "(contents not recorded)") for kind, op, *_ in sums],
         "shape": [shape for _, _, shape, _ in sums],
         "count": [len(members) if kind not in _WITHOUT_OP else None for kind, _, _, members in sums],
         "total_bytes": totals,
