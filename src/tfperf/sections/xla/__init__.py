@@ -172,18 +172,19 @@ def _memory(results: Results) -> Data | None:
     }
 
 
-def _plans(xla: Xla) -> list[tuple[HloModule, str, Plan]]:
+def plans_of(xla: Xla) -> list[tuple[HloModule, str, Plan]]:
     """Return the contents of memories, those of the program with the most memory first."""
     found = [(module, name, plan) for module in xla.modules for name, plan in module.plans.items()]
     return sorted(found, key=lambda each: -each[2].total_bytes)
 
 
 def _buffers(results: Results) -> Data | None:
-    rows = [(module, name, plan, each) for module, name, plan in _plans(results["xla"]) for each in plan.buffers]
+    rows = [(module, name, plan, each) for module, name, plan in plans_of(results["xla"]) for each in plan.buffers]
     if not rows:
         return None
     from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 
+    rows.sort(key=lambda row: -row[3].bytes)
     buffers = [each for *_, each in rows]
     layers = [layer_of(each.framework_op) if each.framework_op else NO_SCOPE for each in buffers]
     texts = ("opcode", "framework_op", "source", "shape")
@@ -218,7 +219,7 @@ _PROGRAM = re.compile(r"^jit\([^()]*\)/")
 
 def _peak(results: Results) -> Data | None:
     """Return the sums over buffers of one kind and shape whose ops differ only in numbers."""
-    plans = _plans(results["xla"])
+    plans = plans_of(results["xla"])
     if not plans:
         return None
     keys: list[tuple[HloModule, str, Plan]] = []
@@ -235,7 +236,7 @@ def _peak(results: Results) -> Data | None:
             sums.append((kind, name or None, shape or None, members))
     paddings = [[each.padding_bytes for each in members] for *_, members in sums]
     totals = [sum(each.bytes for each in members) for *_, members in sums]
-    order = sorted(range(len(sums)), key=lambda row: (plans.index(keys[row]), -totals[row]))
+    order = sorted(range(len(sums)), key=lambda row: -totals[row])
     columns: Data = {
         **_places(keys),
         "kind": [kind for kind, *_ in sums],
@@ -253,7 +254,7 @@ _WITHOUT_OP = {"unused": "(free at the peak)", "others": "(smaller buffers)"}
 
 
 def _live(results: Results) -> Data | None:
-    rows = [(place, point) for place in _plans(results["xla"]) for point in place[2].live]
+    rows = [(place, point) for place in plans_of(results["xla"]) for point in place[2].live]
     if not rows:
         return None
     return {

@@ -17,6 +17,8 @@ from tfperf.sections.xla import (
     MEMORY_KEYS,
     PER_DEVICE,
     RATES,
+    plans_of,
+    program_ids,
 )
 from tfperf.sections.xla.analysis import Xla
 
@@ -76,15 +78,15 @@ def _peak_of_largest(results: Results) -> Table | None:
     if not any(table.data["padding_bytes"]):
         table = replace(table, columns=at_levels(table.columns, {"padding_bytes": "data"}))
     places = [*zip(table.data["program_id"], table.data["memory"], strict=True)]
-    rows = tuple(row for row, place in enumerate(places) if place == places[0])
-    module, (_, memory) = table.data["module"][0], places[0]
-    size = format_bytes(sum(table.data["total_bytes"][row] for row in rows))
+    program, memory, plan = plans_of(results["xla"])[0]
+    shown = (*program_ids([program.program_id]), memory)
+    rows = tuple(row for row, place in enumerate(places) if place == shown)
     others = len({*places}) - 1
     more = (
         f" {counted(others, 'more program or memory', 'more programs or memories')} in JSON and CSV." if others else ""
     )
     note = f"From the compiler's plan. * replaces numbers. hlo_buffers in JSON and CSV lists each buffer.{more}"
-    title = f"Live at the peak of {module}: {size} of {memory}"
+    title = f"Live at the peak of {program.module}: {format_bytes(plan.total_bytes)} of {memory}"
     return replace(table, title=title, rows_for_people=rows, note=note)
 
 
@@ -95,8 +97,7 @@ def _charts(xla: Xla) -> tuple[Sparkline, ...]:
     """Return the memory in use over the programs with the most memory, in program order."""
     from tfperf.sections.xla.instructions import SMALL_SHARE
 
-    plans = [(module, name, plan) for module in xla.modules for name, plan in module.plans.items() if plan.live]
-    plans.sort(key=lambda each: -each[2].total_bytes)
+    plans = [each for each in plans_of(xla) if each[2].live]
     # Flags and scalars of a TPU have spaces of their own.
     largest = [each for each in plans[:_MOST_CHARTS] if each[2].total_bytes >= SMALL_SHARE * plans[0][2].total_bytes]
     tops = [format_bytes(max(used for *_, used in plan.live)) for *_, plan in largest]
