@@ -169,6 +169,7 @@ SectionName = Literal[
     "tfdata",
     "ops",
     "kernels",
+    "collectives",
     "xla",
     "roofline",
     "functions",

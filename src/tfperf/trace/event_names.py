@@ -288,6 +288,61 @@ def is_collective_kernel(name: str) -> bool:
     return name.lower().startswith(("nccl", "rccl", "void nccl", "mscclkernel"))
 
 
+_COLLECTIVE_TYPES = {
+    "collectivereducescatter": "reduce-scatter",
+    "collectivereduce": "all-reduce",
+    "collectivegather": "all-gather",
+    "allreduce": "all-reduce",
+    "allgather": "all-gather",
+    "reducescatter": "reduce-scatter",
+    "alltoall": "all-to-all",
+    "collectivepermute": "permute",
+    "sendrecv": "permute",
+    "broadcast": "broadcast",
+    "bcast": "broadcast",
+    "reduce": "reduce",
+}
+"""Parts of names without separators, the first one that matches: TensorFlow's ops reduce to all replicas."""
+
+
+def collective_type(name: str) -> str:
+    """Return the type of a collective from the name of its HLO op, TensorFlow op or kernel; empty if unknown.
+
+    NCCL may run several grouped operations in one kernel, named after one of them; some of RCCL's kernels are named
+    `Generic`.
+    """
+    plain = re.sub(r"[^a-z]", "", name.lower())
+    return next((kind for part, kind in _COLLECTIVE_TYPES.items() if part in plain), "")
+
+
+_KERNEL_DTYPES = {
+    **dict.fromkeys(("f16", "half"), "f16"),
+    **dict.fromkeys(("bf16", "nvbfloat16", "rcclbfloat16", "hipbfloat16"), "bf16"),
+    **dict.fromkeys(("f32", "float"), "f32"),
+    **dict.fromkeys(("f64", "double"), "f64"),
+    **dict.fromkeys(("i8", "int8t"), "s8"),
+    **dict.fromkeys(("u8", "uint8t"), "u8"),
+    **dict.fromkeys(("i32", "int32t"), "s32"),
+    **dict.fromkeys(("u32", "uint32t"), "u32"),
+    **dict.fromkeys(("i64", "int64t"), "s64"),
+    **dict.fromkeys(("u64", "uint64t"), "u64"),
+    "f8e4m3": "f8e4m3fn",
+    "f8e5m2": "f8e5m2",
+}
+_KERNEL_DTYPE = re.compile(
+    r"_(?:sum|prod|min|max|minmax|premulsum|sumpostdiv|avg)_+((?:[a-z]+_)?[a-z]+\d*(?:e\dm\d|_t)?)"
+)
+
+
+def kernel_dtype(name: str) -> str:
+    """Return the type that a NCCL or RCCL kernel reduces, in XLA's notation; empty if it only moves bytes."""
+    found = _KERNEL_DTYPE.search(name.partition("(")[0].lower())
+    words = found[1].split("_") if found is not None else []
+    # The type may be followed by the algorithm (`f32_RING`), and consist of two words (`nv_bfloat16`, `int8_t`).
+    candidates = ("".join(words), words[0]) if words else ()
+    return next((_KERNEL_DTYPES[each] for each in candidates if each in _KERNEL_DTYPES), "")
+
+
 _OPTIMIZER = r"adam|adamw|sgd|rmsprop|adagrad|adadelta|adamax|nadam|ftrl|lamb|lion"
 _GRADIENT = re.compile(rf"(?i)gradient_tape/|gradients/|ResourceApply|[/:_]({_OPTIMIZER})/")
 _CONCRETE = r"(?:EagerExecute|EagerLocalExecute): (__inference_.+_\d+)$"

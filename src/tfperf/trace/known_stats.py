@@ -58,7 +58,7 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number", lambda name: may_be_hlo_op(name) or gives_task(name), device="tpu"), ("_p",)),
     (KnownStat("number", may_be_hlo_op, device="tpu"), ("_c",)),
     (KnownStat("number", may_mark_steps, device=False), ("_r",)),
-    (KnownStat("number", device=False), ("group_key", "instance_key")),
+    (KnownStat("number", device=False), ("group_key", "instance_key", "group_size")),
     (KnownStat("number", is_transfer_to_tpu, device=False), ("size",)),
     (KnownStat("text", names_its_task, device=False), ("device", "key")),
     # Not read on hosts: launches repeat them, and old files contain uninitialized memory there.
@@ -120,8 +120,8 @@ IDS = frozenset({"program_id", "symbol_id"})
 """Unsigned stats up to 2^64 - 1, stored with the same bits in an int64 (see `unsigned`)."""
 CORES = frozenset({"cpu_budget"})
 TASK = frozenset({"device", "key"})
-COLLECTIVES = frozenset({"group_key", "instance_key", "hlo_op", "run_id"})
-"""Data exchange between hosts (`find_collectives`)."""
+COLLECTIVES = frozenset({"group_key", "group_size", "instance_key", "hlo_op", "run_id"})
+"""Data exchange between devices and hosts (`find_collectives`, `find_participants`)."""
 HLO_ENDS = frozenset({"_p", "_c"})
 """End of ops that XLA compiled for the host: their completion is a separate event."""
 DEFAULT = frozenset(KNOWN) - LINKS | HLO_ENDS

@@ -228,6 +228,16 @@ def _buffer_sizes(serialized: bytes) -> dict[int, BufferSizes]:
     return sizes
 
 
+def _groups(items: Any) -> tuple[int, int]:
+    sizes = {len(each.replica_ids) for each in items}
+    return (len(items), sizes.pop() if len(sizes) == 1 else 0)
+
+
+def _iota_groups(item: Any) -> tuple[int, int] | None:
+    iota = item.iota_replica_group_list
+    return (iota.num_replica_groups, iota.num_devices_per_group) if iota.num_replica_groups else None
+
+
 _Field = tuple[str, Callable[[Any], Any]]
 """A field of an `Instruction`, and the converter of its value."""
 _PLAIN: dict[str, _Field] = {
@@ -260,6 +270,8 @@ _PLAIN: dict[str, _Field] = {
     "feature_group_count": ("feature_groups", int),
     "batch_group_count": ("batch_groups", int),
     "comparison_direction": ("direction", _text),
+    "replica_groups": ("groups", _groups),
+    "collective_device_list": ("groups", lambda item: _iota_groups(item) or _groups(item.replica_groups)),
     "operand_ids": ("operands", _items),
     "called_computation_ids": ("calls", _items),
 }

@@ -206,6 +206,19 @@ def convolution(text: str) -> ConvolutionDims:
     return ConvolutionDims(*dims)
 
 
+_IOTA_GROUPS = re.compile(r"\[(\d{1,9}),(\d{1,9})\]<=")
+_GROUP = re.compile(r"\{([\d,\s]+)\}")
+
+
+def replica_groups(text: str) -> tuple[int, int]:
+    """Return the number of groups and the ranks per group of `{{0,1},{2,3}}` or `[2,2]<=[4]`, as in `Instruction`."""
+    iota = _IOTA_GROUPS.match(text)
+    if iota is not None:
+        return int(iota[1]), int(iota[2])
+    sizes = [group.count(",") + 1 for group in _GROUP.findall(text)]
+    return len(sizes), sizes[0] if len(set(sizes)) == 1 else 0
+
+
 Convert = Callable[[str], Any]
 FIELDS: dict[str, tuple[str, Convert]] = {
     "dimensions": ("dimensions", numbers),
@@ -228,6 +241,7 @@ FIELDS: dict[str, tuple[str, Convert]] = {
     "kind": ("fusion_kind", plain),
     "custom_call_target": ("target", plain),
     "backend_config": ("backend_config", plain),
+    "replica_groups": ("groups", replica_groups),
 }
 """Attribute in the text -> field of an `Instruction`, and its parser."""
 CALLS = (

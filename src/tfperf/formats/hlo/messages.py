@@ -181,8 +181,11 @@ XLA = Schema(
                     "window=bytes convolution_dimension_numbers slice_dimensions dynamic_slice_sizes padding_config "
                     "distribution custom_call_target dot_dimension_numbers fft_length gather_slice_sizes id "
                     "operand_ids called_computation_ids backend_config feature_group_count batch_group_count "
-                    "comparison_direction ragged_dot_dimension_numbers"
+                    "comparison_direction ragged_dot_dimension_numbers replica_groups collective_device_list"
                 ),
+                "ReplicaGroup": "replica_ids",
+                "DeviceList": "replica_groups iota_replica_group_list",
+                "IotaGroups": "num_replica_groups num_devices_per_group",
                 "Shape": "element_type dimensions tuple_shapes layout is_dynamic_dimension",
                 "Layout": "minor_to_major tiles element_size_in_bits memory_space",
                 "Tile": "dimensions",

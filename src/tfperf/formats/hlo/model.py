@@ -217,6 +217,8 @@ class Instruction(Struct, frozen=True, gc=False):
     target: str = ""
     backend_config: str = ""
     """Compiler-specific text, usually JSON."""
+    groups: tuple[int, int] = (0, 0)
+    """Collectives: number of groups, and ranks per group (0: they differ). No group: all devices of the program."""
 
 
 class Computation(Struct, frozen=True, dict=True):

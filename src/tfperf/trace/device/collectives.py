@@ -1,9 +1,9 @@
-"""Collectives of one host: events in which it exchanges data with other hosts or waits for them to take part.
+"""Collectives of one host: events in which it exchanges data with other devices or hosts, or waits for them.
 
 The same collective has the same keys on all hosts: `group_key` and `instance_key` for TensorFlow's collective ops,
-`hlo_op` and `run_id` for programs that XLA compiled for the host. NCCL and RCCL kernels carry no key and are identified
-by their name and their position within a step that the program numbered. An event lasts from the moment the host is
-ready until the exchange is complete, so it includes waiting for the last host to arrive.
+`hlo_op` and `run_id` for programs that XLA compiled for the host. Kernels carry no key and are identified by their HLO
+op or name, and their position within a step that the program numbered. An event lasts from the moment a participant is
+ready until the exchange is complete, so it includes waiting for the last one to arrive.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec import Struct
 
-from tfperf.base.arrays import Bools, Int32s, Int64s, distinct_index, group_equal, median, text_index
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s, distinct_index, group_equal, median, text_index
+from tfperf.formats.wire.event_columns import OP_LINES
+from tfperf.trace.device.tpu_copies import name_of_op
 from tfperf.trace.event_names import is_collective_kernel, is_hlo_collective, mask
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host.activities import Activity, tpu_codes
+from tfperf.trace.host_trace import HostTrace, rows_of
 from tfperf.trace.steps.steps import Steps
 
 MOST_COLLECTIVES = 1 << 16
@@ -51,22 +54,42 @@ class Collectives(Struct, frozen=True, eq=False, kw_only=True):
         return self.start_ps + self.duration_ps
 
 
-class _Found(Struct, frozen=True, eq=False, kw_only=True):
-    """Collective events with their keys; `without_key` is the number of other ones."""
+class Participants(Struct, frozen=True, eq=False, kw_only=True):
+    """Collective events with their keys, one row per participant; those of one collective have the same key.
+
+    `rows` are rows of the trace; the key is as in `Collectives`.
+    """
 
     rows: Int64s
     labels: Sequence[str]
     label: Int64s
     instance: Int64s
     occurrence: Int64s
-    without_key: int = 0
+    others: Int64s = NO_NUMBERS
+    """Rows of the trace with collective events that have no key."""
+    are_shared: bool = True
+    """Whether other hosts have the same keys; if not, keys are valid for the devices of the host."""
+
+
+def find_participants(trace: HostTrace, steps: Steps) -> Participants | None:
+    """Return the collective events of the devices of a host, else of its threads; None if there are none."""
+    return _kernels(trace, steps) or _on_cores(trace) or _on_threads(trace)
+
+
+def _on_threads(trace: HostTrace) -> Participants | None:
+    return _keyed_by_tensorflow(trace) or _keyed_by_xla(trace)
 
 
 def find_collectives(trace: HostTrace, steps: Steps) -> Collectives | None:
     """Return the collectives of a host: kernels of a device if there are any, else events of host threads."""
-    found = _kernels(trace, steps) or _keyed_by_tensorflow(trace) or _keyed_by_xla(trace)
+    found = _kernels(trace, steps) or _on_threads(trace)
     if found is None:
         return None
+    if not found.are_shared:
+        unkeyed = np.concatenate((found.rows, found.others))
+        found = Participants(
+            rows=NO_NUMBERS, labels=(), label=NO_NUMBERS, instance=NO_NUMBERS, occurrence=NO_NUMBERS, others=unkeyed
+        )
     order, firsts = group_equal([found.label, found.instance, found.occurrence])
     # The shortest of the participants on this host arrived last.
     by_duration = np.lexsort((trace.duration_ps[found.rows[order]], _groups(firsts, len(order))))
@@ -82,7 +105,7 @@ def find_collectives(trace: HostTrace, steps: Steps) -> Collectives | None:
         start_ps=trace.start_ps[rows],
         duration_ps=trace.duration_ps[rows],
         clock_start_ns=trace.clock_start_ns,
-        without_key=found.without_key,
+        without_key=len(found.others),
         cut=len(chosen) - len(kept),
     )
 
@@ -91,7 +114,7 @@ def _groups(firsts: Int64s, count: int) -> Int64s:
     return np.repeat(np.arange(len(firsts)), np.diff(firsts, append=count))
 
 
-def _keyed_by_tensorflow(trace: HostTrace) -> _Found | None:
+def _keyed_by_tensorflow(trace: HostTrace) -> Participants | None:
     stat = trace.stat("instance_key")
     rows = stat.event[trace.on_host[stat.event]].astype(np.int64)
     if not len(rows):
@@ -103,17 +126,17 @@ def _keyed_by_tensorflow(trace: HostTrace) -> _Found | None:
     repeated = found.occurrence > 0
     again = repeated | np.isin(found.instance, found.instance[repeated])
     kept = np.flatnonzero(~again)
-    return _Found(
+    return Participants(
         rows=found.rows[kept],
         labels=labels,
         label=found.label[kept],
         instance=found.instance[kept],
         occurrence=found.occurrence[kept],
-        without_key=int(again.sum()),
+        others=found.rows[again],
     )
 
 
-def _keyed_by_xla(trace: HostTrace) -> _Found | None:
+def _keyed_by_xla(trace: HostTrace) -> Participants | None:
     ops = trace.stat("hlo_op")
     wanted = mask(ops.texts, is_hlo_collective)
     if not wanted.any():
@@ -123,7 +146,7 @@ def _keyed_by_xla(trace: HostTrace) -> _Found | None:
     return _numbered(trace, rows, ops.texts, label, trace.number_at("run_id", rows)) if len(rows) else None
 
 
-def _numbered(trace: HostTrace, rows: Int64s, labels: Sequence[str], label: Int64s, instance: Int64s) -> _Found:
+def _numbered(trace: HostTrace, rows: Int64s, labels: Sequence[str], label: Int64s, instance: Int64s) -> Participants:
     """Number the runs of each key: overlapping events are participants of one run, on several devices of the host."""
     order = np.lexsort((trace.start_ps[rows], instance, label))
     rows, label, instance = rows[order], label[order], instance[order]
@@ -133,36 +156,86 @@ def _numbered(trace: HostTrace, rows: Int64s, labels: Sequence[str], label: Int6
     is_new_run[1:] |= trace.start_ps[rows[1:]] >= trace.end_ps[rows[:-1]]
     runs = np.cumsum(is_new_run)
     occurrence: Int64s = runs - np.maximum.accumulate(np.where(is_new_key, runs, 0))
-    return _Found(rows=rows, labels=labels, label=label, instance=instance, occurrence=occurrence)
+    return Participants(rows=rows, labels=labels, label=label, instance=instance, occurrence=occurrence)
 
 
-def _kernels(trace: HostTrace, steps: Steps) -> _Found | None:
-    """Return the kernels of collectives, matched across hosts by name and position in a step of a device."""
+def _kernels(trace: HostTrace, steps: Steps) -> Participants | None:
+    """Return the kernels of collectives, matched by HLO op or name, and by position in a step of a device.
+
+    If the program does not number its steps, the position is that in the capture, which other hosts do not share.
+    """
     is_wanted = mask(trace.names, is_collective_kernel)
-    if trace.device_kind != "gpu" or not is_wanted.any():
+    ops = trace.stat("hlo_op")
+    of_op = mask(ops.texts, lambda text: is_hlo_collective(text.split("::")[-1].replace("-start", "")))
+    if trace.device_kind != "gpu" or not (is_wanted.any() or of_op.any()):
         return None
     rows = trace.device_rows
-    rows = rows[is_wanted[trace.name[rows]]]
+    op = trace.number_at("hlo_op", rows, -1)
+    rows = rows[is_wanted[trace.name[rows]] | np.append(of_op, False)[op]]
     if not len(rows):
         return None
-    step = steps.at(trace.start_ps[rows]) if steps.source == "markers" else np.full(len(rows), -1, np.int64)
-    every, rows, step = len(rows), rows[step >= 0], step[step >= 0]
+    are_numbered = steps.source == "markers"
+    step = steps.at(trace.start_ps[rows]) if are_numbered else np.zeros(len(rows), np.int64)
+    others, rows, step = rows[step < 0], rows[step >= 0], step[step >= 0]
     used, index = distinct_index(trace.name[rows])
-    labels, of_used = text_index([trace.names[name] for name in used.tolist()])  # each plane has its own names
-    label = of_used[index]
-    device = trace.plane_of(rows)
-    order = np.lexsort((trace.start_ps[rows], step, device, label))
-    rows, label, device, step = rows[order], label[order], device[order], step[order]
-    is_first = np.ones(len(rows), np.bool_)
-    is_first[1:] = (label[1:] != label[:-1]) | (device[1:] != device[:-1]) | (step[1:] != step[:-1])
-    place = np.arange(len(rows), dtype=np.int64)
-    return _Found(
-        rows=rows,
+    op = trace.number_at("hlo_op", rows, -1)
+    # Each plane has its own names.
+    names = [trace.names[name] for name in used.tolist()]
+    labels, of_text = text_index([*names, *ops.texts])
+    label = of_text[np.where(op >= 0, len(names) + op, index)]
+    order, occurrence = _in_order(trace, rows, label, step)
+    step = step[order]
+    return Participants(
+        rows=rows[order],
         labels=labels,
-        label=label,
-        instance=steps.numbers[step],
-        occurrence=place - np.maximum.accumulate(np.where(is_first, place, 0)),
-        without_key=every - len(rows),
+        label=label[order],
+        instance=steps.numbers[step] if are_numbered else step,
+        occurrence=occurrence,
+        others=others,
+        are_shared=are_numbered,
+    )
+
+
+def _in_order(trace: HostTrace, rows: Int64s, label: Int64s, part: Int64s) -> tuple[Int64s, Int64s]:
+    """Return an order of the rows, and in this order the position of each among equal labels of a device and part."""
+    device = trace.plane_of(rows)
+    order = np.lexsort((trace.start_ps[rows], part, device, label))
+    label, device, part = label[order], device[order], part[order]
+    is_first = np.ones(len(rows), np.bool_)
+    is_first[1:] = (label[1:] != label[:-1]) | (device[1:] != device[:-1]) | (part[1:] != part[:-1])
+    place = np.arange(len(rows), dtype=np.int64)
+    return order, place - np.maximum.accumulate(np.where(is_first, place, 0))
+
+
+def _on_cores(trace: HostTrace) -> Participants | None:
+    """Return the ops of TPU cores in which they exchange data or await it, by program, op and position in the capture.
+
+    The numbers of runs differ between the chips of a host.
+    """
+    if trace.device_kind != "tpu":
+        return None
+    lines = (line for core in trace.devices for line in trace.device_lines(core) if line.name in OP_LINES)
+    rows = rows_of(lines)
+    rows = rows[tpu_codes(trace)[rows] == Activity.COLLECTIVES]
+    used, index = distinct_index(trace.name[rows])
+    names = used.tolist()
+    ops = [name_of_op(trace, name) for name in names]
+    awaits = np.array([op is None or op.part == "done" for op in ops], np.bool_)[index]
+    rows, index = rows[awaits], index[awaits]
+    if not len(rows):
+        return None
+    programs = trace.name_stat("program_id")
+    texts = (trace.display_names[name] or trace.names[name].partition(" = ")[0].lstrip("%") for name in names)
+    labels, of_name = text_index([*texts])
+    label, program = of_name[index], np.array([programs.get(name, 0) for name in names], np.int64)[index]
+    order, occurrence = _in_order(trace, rows, label, program)
+    return Participants(
+        rows=rows[order],
+        labels=labels,
+        label=label[order],
+        instance=program[order],
+        occurrence=occurrence,
+        are_shared=False,
     )
 
 

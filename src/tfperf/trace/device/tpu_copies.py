@@ -103,11 +103,12 @@ class AsyncKind(NamedTuple):
 class AsyncRuns(Struct, frozen=True, eq=False):
     """Waits of cores for asynchronous operations, one row each, as columns of equal length.
 
-    `kind` indexes `kinds`. A core waits from `awaited_ps` to `end_ps`; the operation began at `begun_ps`, known only if
-    `is_paired`. Times are picoseconds on the clock of the core.
+    `kind` indexes `kinds`, `rows` are the ops that wait. A core waits from `awaited_ps` to `end_ps`; the operation
+    began at `begun_ps`, known only if `is_paired`. Times are picoseconds on the clock of the core.
     """
 
     kinds: tuple[AsyncKind, ...]
+    rows: Int64s
     kind: Int64s
     plane: Int64s
     begun_ps: Int64s
@@ -153,6 +154,7 @@ def async_runs(trace: HostTrace, plane: int | None = None) -> AsyncRuns:
     awaited, begun, is_paired = awaited[back], begun[back], is_paired[back]
     return AsyncRuns(
         kinds=kinds,
+        rows=rows[awaited],
         kind=kind[awaited],
         plane=trace.plane_of(rows[awaited]),
         begun_ps=np.where(is_paired, trace.start_ps[rows[begun]], trace.start_ps[rows[awaited]]),
