@@ -464,7 +464,8 @@ JOBS: dict[str, Job] = {
             "wide": partial(_tiny_kernels, scanned=True),
         },
         "launch_bound",
-        frozenset({"small_work_per_step"}),
+        # A loop that does not wait for each result launches the next step meanwhile.
+        frozenset({"small_work_per_step", "waiting_for_results"}),
         levels=("full", "lean", "graphs", "verbose"),
     ),
     "new_shapes": Job(

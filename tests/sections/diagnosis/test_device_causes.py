@@ -247,6 +247,26 @@ def test_other_kernels_that_pad_are_no_sign_of_odd_channels(tmp_path: Path, name
     assert "unaligned_shapes" not in causes_of(tmp_path, host(*STEPS), kernels(*parts, hlo=True))
 
 
+def jax_on_gpu(*waits: Event) -> tuple[Plane, Plane]:
+    """Steps of 100 us: a call of 40 us, in which 5 us launch a kernel of 20 us, and what the host does from then on."""
+    calls, runs = [], []
+    for n in range(5):
+        at = 100 * n
+        calls += [event("PjitFunction(step)", at, 40), event("GpuExecutable::ExecuteThunks", at + 5, 30)]
+        calls += [event("cuLaunchKernel", at + 10, 5, correlation_id=n + 1)]
+        runs.append(event("kernel", at + 40, 20, correlation_id=n + 1))
+    return host(*STEPS, *calls, *repeat(5, *waits)), gpu(*runs)
+
+
+def test_what_jax_prepares_while_the_device_waits_is_launching(tmp_path: Path) -> None:
+    """The device waits for 40 us until its kernel is launched; frames show 30 us of waiting, and 10 us are Python."""
+    found = causes_of(tmp_path, *jax_on_gpu(event("$api.py:2768 try_to_block", 40, 50)))
+    assert most(found["launch_bound"]) == pytest.approx(40, abs=0.5)
+    assert most(found["waiting_for_results"]) == pytest.approx(30, abs=0.5)
+    assert "Launching" in [evidence.row for evidence in found["launch_bound"].rests_on]
+    assert "waiting_in_calls" not in found
+
+
 WAIT = "%copy-done = f32[8] copy-done((f32[8], f32[8], u32[]) %copy-start)"
 
 

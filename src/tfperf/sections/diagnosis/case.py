@@ -109,6 +109,18 @@ class Case(Struct, frozen=True, kw_only=True):
         """Return whether the remaining share of the categories is enough for a cause."""
         return self.ledger.left(*parts) >= LEAST_PERCENT
 
+    def waiting(self, percent: float) -> dict[str, float]:
+        """Return waiting for results by category, in percent of the step, as far as no cause has claimed it.
+
+        Events of waiting are in Host compute. In JAX, mostly Python frames show it: the part of All others in calls.
+        """
+        percent = max(percent - self.ledger.of_waits, 0.0)
+        left, outside = self.ledger.left("all_others"), self.program.outside_calls_percent
+        in_calls = 0.0 if self.program.api != "jax" or outside is None else max(left - outside, 0.0)
+        in_frames = min(percent, in_calls)
+        in_events = min(percent - in_frames, self.ledger.left("host_compute"))
+        return {"host_compute": in_events, "all_others": min(percent - in_events, left)}
+
     def action(
         self,
         code: str,

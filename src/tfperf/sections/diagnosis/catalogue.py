@@ -64,7 +64,10 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     ),
     "launch_bound": CauseMeaning(
         "the device waits for kernel launches; a TPU that finishes before each call waits for the calls",
-        "category Kernel launch; on a TPU, part of All others",
+        (
+            "category Kernel launch; in JAX on a GPU, also Host compute in which the device waits for a launch; on "
+            "a TPU, part of All others"
+        ),
         role="launch",
     ),
     "small_work_per_step": CauseMeaning(

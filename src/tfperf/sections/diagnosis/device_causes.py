@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
@@ -68,6 +68,13 @@ def launch_bound(case: Case) -> Cause | None:
     actions = ("larger_batch",) if is_compiled else ("jit_compile", "larger_batch")
     cost = case.ledger.claim("kernel_launch")
     of_whole, wholes = case.of_whole(share_of_step(case.summary, "kernel_launch", case.host), cost)
+    idle = case.results["idle"]
+    if case.program.api == "jax" and not case.results.is_other_kind and not idle.without_steps:
+        # Host compute that the device waits for is of the runtime, which prepares launches.
+        more = idle.percents["launch"] - case.share("kernel_launch")
+        prepares = case.ledger.claim("host_compute", most=more).high if more >= LEAST_PERCENT else 0.0
+        cost = Range(cost.low + prepares, cost.high + prepares)
+        rests_on.append(Evidence("idle", "idle_causes", CAUSE_TEXTS["launch"].title))
     return case.cause(
         "launch_bound",
         "Launching kernels",
@@ -158,7 +165,13 @@ def idle_devices(case: Case) -> Cause | None:
 
 def host_ops(case: Case) -> Cause | None:
     """Check for ops on host threads that launch nothing, while the device is idle."""
-    return _idle_for(case, "host_ops", "Running ops on the host", "host_compute", ("host_compute",))
+    return _idle_for(
+        case,
+        "host_ops",
+        "Running ops on the host",
+        "host_compute",
+        lambda share: {"host_compute": min(share, case.ledger.left("host_compute"))},
+    )
 
 
 _LOOP = re.compile(r"(?i)while|conditional")
@@ -199,23 +212,24 @@ def device_sync(case: Case) -> Cause | None:
 
 def waiting_for_results(case: Case) -> Cause | None:
     """Check for waiting for results, while the device is idle."""
-    parts = ("host_compute", "all_others")
-    return _idle_for(case, "waiting_for_results", "Waiting for results", "synchronise", parts)
+    return _idle_for(case, "waiting_for_results", "Waiting for results", "synchronise", case.waiting)
 
 
-def _idle_for(case: Case, code: str, title: str, state: IdleCause, parts: tuple[str, ...]) -> Cause | None:
-    """Return the cause for device idle time in a state of the host, as a part of these categories."""
+def _idle_for(
+    case: Case, code: str, title: str, state: IdleCause, where: Callable[[float], Mapping[str, float]]
+) -> Cause | None:
+    """Return the cause for device idle time in a state of the host; `where` divides it by category."""
     if not case.results.has_device or case.results.is_other_kind or case.program.host_loop is not None:
         return None
     idle = case.results["idle"]
-    idle_percent = idle.percents[state] - (case.ledger.of_waits if state == "synchronise" else 0.0)
-    share = 0.0 if idle.without_steps else min(idle_percent, case.ledger.left(*parts))
-    if share < LEAST_PERCENT:
+    shares = {} if idle.without_steps else where(idle.percents[state])
+    if sum(shares.values()) < LEAST_PERCENT:
         return None
+    share = sum(case.ledger.claim(part, most=most).high for part, most in shares.items())
     return case.cause(
         code,
         title,
-        case.ledger.claim(*parts, most=share),
+        Range(share, share),
         "the device is idle meanwhile",
         actions=(case.without_estimate("move_ops") if code == "host_ops" else "fetch_less_often",),
         rests_on=(Evidence("idle", "idle_causes", CAUSE_TEXTS[state].title),),

@@ -472,10 +472,8 @@ def _without_waiting(case: Case, left: dict[str, float]) -> dict[str, float]:
     """Return shares without waiting for results, because larger steps need not wait longer."""
     if case.results.is_other_kind or case.results["idle"].without_steps:
         return left
-    waits = case.results["idle"].percents["synchronise"]
-    in_calls = min(waits, left["host_compute"])
-    outside = min(waits - in_calls, left["all_others"])
-    return {**left, "host_compute": left["host_compute"] - in_calls, "all_others": left["all_others"] - outside}
+    waits = case.waiting(case.results["idle"].percents["synchronise"])
+    return {part: share - waits.get(part, 0.0) for part, share in left.items()}
 
 
 def several_steps(case: Case, cost: Range) -> Action | None:
