@@ -61,3 +61,12 @@ def module(*computations: bytes, entry: int = 1, extra: bytes = b"") -> bytes:
 def program(*computations: bytes, entry: int = 1, extra: bytes = b"", buffers: bytes = b"") -> bytes:
     """A `HloProto`; `extra` are further fields of the module."""
     return field(1, module(*computations, entry=entry, extra=extra)) + (field(3, buffers) if buffers else b"")
+
+
+def scheduled(**orders: Iterable[int]) -> bytes:
+    """The schedule of a module, as its `extra`: `scheduled(c1=[3, 1])` orders computation 1 by ids of instructions."""
+    made = (
+        message(field(1, int(key[1:])), field(2, message(*(field(1, number) for number in order))))
+        for key, order in orders.items()
+    )
+    return field(7, message(*(field(1, sequence) for sequence in made)))

@@ -23,6 +23,7 @@ from tfperf.formats.hlo.messages import HLO_PROTO, NamedProgram, read_names
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
 from tfperf.formats.wire.event_columns import NO_STAT, Line, Stat, StatRows
 from tfperf.trace.device.device_clock import DeviceClock
+from tfperf.trace.device.graph_ops import GraphOps
 from tfperf.trace.flaw import Oddities
 from tfperf.trace.host.python_activity import PythonActivity
 
@@ -147,6 +148,7 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     python_activity: PythonActivity = PythonActivity()
     device_clocks: dict[int, DeviceClock] = {}
     """The clocks of TPU chips by the index of their plane, set to agree with the file's clock at the first op."""
+    graph_ops: GraphOps = GraphOps()
 
     @property
     def event_count(self) -> int:

@@ -67,7 +67,7 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("text", _none), ("level 0", "annotation", "kernel_details", "memcpy_details", "memset_details")),
     (KnownStat("text", _none), ("equation", "hlo_category", "hlo_module")),
     (KnownStat("text", _none), ("deduplicated_name", "shape_with_layout", "source")),
-    (KnownStat("number", _none), ("symbol_id",)),
+    (KnownStat("number", _none), ("symbol_id", "cuda_graph_node_id")),
     (KnownStat("number", _none, device="tpu"), ("device_offset_ps", "device_duration_ps", "queue_id", "flow")),
     (KnownStat("number", _none), ("flops", "bytes_accessed")),
     (KnownStat("bytes", _none), ("memory_access_breakdown",)),
@@ -101,8 +101,8 @@ TFDATA |= {"batch_size", "element_size"}
 """Pipelines of tf.data (`find_pipelines`)."""
 BATCH = frozenset({"allocator_name", "batch_size", "region_type", "shape", "shapes", "tf_op"})
 MEMORY = frozenset(name for name, stat in KNOWN.items() if stat.host is is_memory) | {"device_ordinal"}
-HLO_OPS = frozenset({"hlo_op", "program_id", HLO_PROTO})
-"""HLO ops and their compiled programs (`HostTrace.programs`)."""
+HLO_OPS = frozenset({"cuda_graph_node_id", "hlo_op", "program_id", HLO_PROTO})
+"""HLO ops and their compiled programs (`HostTrace.programs`); nodes order the kernels of a CUDA graph."""
 XLA_FACTS = frozenset({"bytes_accessed", "deduplicated_name", "flops", "shape_with_layout", "source"})
 XLA_FACTS |= {"memory_access_breakdown"}
 """Facts about each instruction from a TPU's profiler."""

@@ -28,6 +28,7 @@ from tfperf.formats.wire.event_columns import (
 from tfperf.formats.wire.planes import PlaneHeader, check_planes, read_events, read_header
 from tfperf.formats.wire.trace_file import PlaneSpan, TraceFile, walk
 from tfperf.trace.device.device_clock import LONGEST_PS, DeviceClock, put_on_device_clocks
+from tfperf.trace.device.graph_ops import with_graph_ops
 from tfperf.trace.event_names import JITTED_CALL, is_memory, mask
 from tfperf.trace.flaw import Oddities, OdditiesOfPlane
 from tfperf.trace.host.python_activity import PythonActivity, read_activity
@@ -144,8 +145,8 @@ def _read(path: Location, host: str, reading: _Reading, progress: Progress | Non
     if reading.also is not None:
         events = reading.joined_again()
         columns = {key: getattr(events, key) for key in ("lines", "name", "start_ps", "duration_ps", "stats")}
-        reading.also.receive(replace(trace, **columns, read_stats=reading.also_stats))
-    return trace
+        reading.also.receive(with_graph_ops(replace(trace, **columns, read_stats=reading.also_stats)))
+    return with_graph_ops(trace)
 
 
 class _Reading:

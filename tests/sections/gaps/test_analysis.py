@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import STEPS_LINE, event, host, iterator_call, line, marks, plane, results_of, trace_of
+from builders import STEPS_LINE, event, gpu, host, iterator_call, line, marks, plane, results_of, trace_of
 from msgspec.structs import replace
 
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
@@ -91,3 +91,9 @@ def test_cores_that_tf_data_counts_are_no_gap(tmp_path: Path) -> None:
     text = notes(trace_of(tmp_path, host(iterator_call("Root", 0, 10, 1, cpu_budget=2))))
     assert "cores" not in text
     assert "(host memory and TensorFlow and Python versions): recorded only by tfperf captures" in text
+
+
+def test_unknown_ops_in_graphs_have_a_share(tmp_path: Path) -> None:
+    stats = {"hlo_op": "command_buffer_1", "program_id": 7, "correlation_id": 3}
+    text = notes(trace_of(tmp_path, gpu(event("k", 0, 5, **stats), event("l", 10, 5, **stats))))
+    assert "HLO ops of 100.0% of the time in CUDA graphs: the program is missing" in text

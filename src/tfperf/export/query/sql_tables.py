@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from tfperf.analysis.registry import all_tables
 from tfperf.base.units import Unit
+from tfperf.trace.known_stats import HLO_OPS
 
 Type = Literal["BIGINT", "BOOLEAN", "DOUBLE", "HUGEINT", "INTEGER", "UBIGINT", "VARCHAR"]
 
@@ -192,7 +193,8 @@ ID_STATS: Mapping[str, str] = {
 """Integer columns, with their stats."""
 TEXT_STATS: Mapping[str, str] = {name: name for name in ("hlo_op", "hlo_module", "kernel_type", "tf_op")}
 """Text columns, with their stats."""
-STATS = frozenset((*ID_STATS.values(), *TEXT_STATS.values()))
+_DERIVED_IN_GRAPHS = {"hlo_op": "; in a CUDA graph derived from the program"}
+STATS = frozenset((*ID_STATS.values(), *TEXT_STATS.values())) | HLO_OPS
 
 EVENTS = SqlTable(
     "events",
@@ -211,7 +213,10 @@ EVENTS = SqlTable(
         *_TIMES,
         SqlColumn("step", "BIGINT", "", "number of the step in which it starts"),
         *(SqlColumn(name, "BIGINT", "", f"stat {stat} of the event") for name, stat in ID_STATS.items()),
-        *(SqlColumn(name, "VARCHAR", "", f"stat {stat} of the event") for name, stat in TEXT_STATS.items()),
+        *(
+            SqlColumn(name, "VARCHAR", "", f"stat {stat} of the event{_DERIVED_IN_GRAPHS.get(name, '')}")
+            for name, stat in TEXT_STATS.items()
+        ),
     ),
 )
 STAT_TABLE = SqlTable(

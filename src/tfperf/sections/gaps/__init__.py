@@ -7,8 +7,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tfperf.analysis.registry import Host, Results, SectionSpec
-from tfperf.base.units import counted, listed
+from tfperf.base.arrays import capped_sum
+from tfperf.base.units import counted, format_percent, listed, percent
 from tfperf.report.model import Section
+from tfperf.trace.known_stats import HLO_OPS
 from tfperf.trace.steps.breakdown import lacks_devices
 
 if TYPE_CHECKING:
@@ -43,6 +45,13 @@ def analyze(host: Host) -> tuple[str, ...]:
         gaps.append(f"Device time of {devices}: listed in the profile, but without events (unused or not traced).")
     elif not trace.devices and not lacks_devices(breakdown):
         gaps.append("Device time: the profile has no devices (a CPU job, or the device was not traced).")
+    graphs = trace.graph_ops
+    in_graphs = capped_sum(trace.duration_ps[graphs.rows])
+    if unknown := percent(capped_sum(trace.duration_ps[graphs.rows[graphs.run < 0]]), in_graphs):
+        gaps.append(
+            f"HLO ops of {format_percent(unknown)}% of the time in CUDA graphs: the program is missing, or its "
+            "schedule fits the kernels in several ways or none, so the HLO op is command_buffer."
+        )
     if trace.malformed_events:
         gaps.append(f"Omitted: {counted(trace.malformed_events, 'event')} with impossible times.")
     if trace.cut_names:
@@ -95,6 +104,7 @@ def _of_run(results: Results) -> list[str]:
 SECTION = SectionSpec(
     name="gaps",
     title="Missing from this profile",
+    stats=HLO_OPS,
     rests_on=("steps", "batch", "environment"),
     analyze=analyze,
     combine=tuple,

@@ -16,7 +16,18 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Host, TableSpec, Tabular, declared
-from tfperf.base.arrays import MOST, NO_NUMBERS, Bools, Int32s, Int64s, capped_sum, capped_sums, distinct, group_equal
+from tfperf.base.arrays import (
+    MOST,
+    NO_NUMBERS,
+    Bools,
+    Int32s,
+    Int64s,
+    capped_sum,
+    capped_sums,
+    distinct,
+    group_equal,
+    lookup,
+)
 from tfperf.base.display import Plotted
 from tfperf.base.patterns import Pattern
 from tfperf.base.units import PS_PER_MS
@@ -488,6 +499,7 @@ def tpu_keys(trace: HostTrace) -> Callable[[int], OpKey]:
 
 # --- runs of GPU ops: executions, not kernels, because one execution may launch several kernels ---
 # An op is counted by the first of these sources that covers all its kernels and copies, so that no count mixes two.
+# Runs in CUDA graphs are known from the schedule of the program (`GraphOps`), and added to those of any source.
 #
 # 1. The host event of the op (`scope/MatMul:MatMul`, or an HLO op that XLA runs) around the call that launched them. It
 #    is on the thread of the call or, if the GPU library records its calls on separate lines, on the line with most of
@@ -548,6 +560,9 @@ def op_runs(trace: HostTrace, work: DeviceWork) -> OpRuns:
     names = _Names.of(trace, work.ops)
     events = _Launched(op, names.of_op[op], launch_links(trace, rows).of(rows))
     lost = _lost_calls(trace.line_of[rows], events)
+    if len(trace.graph_ops.rows):
+        in_graph = np.append(trace.graph_ops.run, -1)[lookup(trace.graph_ops.rows, rows)]
+        lost = np.where(in_graph >= 0, 2 * _BEYOND_ROWS + in_graph, lost)
     lines = [line for plane in trace.devices for line in trace.device_lines(plane, derived=True)]
     lines = [line for line in lines if line.name.partition(" - ")[0] in OP_LINES]
     name = np.concatenate([NO_NUMBERS, *(trace.name[line.start : line.stop] for line in lines)]).astype(np.int64)
