@@ -135,6 +135,27 @@ def test_api_calls_by_function_and_thread(tmp_path: Path) -> None:
     assert kernels_of(tmp_path, gpu(kernel("k", 0, 5))).api_calls == ()
 
 
+def test_families_add_up_kernels_and_programs_decide(tmp_path: Path) -> None:
+    """A cast in a fusion is elementwise by its program; without the program its name does not show it."""
+    array = shape(F32, 8)
+    fused = computation(
+        "f", instruction(1, "p", "parameter", array), instruction(2, "c", "convert", array, [1]), number=2, root=2
+    )
+    fusion = instruction(2, "fusion.1", "fusion", array, [1], calls=[2])
+    made = program(computation("main", instruction(1, "p", "parameter", array), fusion, root=2), fused)
+    cast = event("fusion_1", 50, 5, hlo_op=ref("fusion.1"), hlo_module=ref("jit_step"), program_id=7)
+    events = kernel("nvjet_sm90_tst", 0, 20), kernel("volta_sgemm_nn", 20, 10), kernel("nchwToNhwcKernel", 30, 10), cast
+    host = host_of(trace_of(tmp_path, gpu(*events), programs(id_7=made)), "xla", "kernels")
+    assert host["kernels"].by_family(host["xla"].ops) == {
+        "family": ["product", "copy", "elementwise"],
+        "occurrences": [2, 1, 1],
+        "total_ms": [0.03, 0.01, 0.005],
+        "percent": pytest.approx([100 * 30 / 45, 100 * 10 / 45, 100 * 5 / 45]),
+        "kernel": ["nvjet_sm90_tst", "nchwToNhwcKernel", "fusion_1"],
+    }
+    assert host["kernels"].by_family()["family"] == ["product", "copy", "other"]
+
+
 def test_ops_that_miss_tensor_cores(tmp_path: Path) -> None:
     """`a` never uses them; `b` does in one of its kernels; of `c` the name does not tell; `d` could not."""
     kernels = kernels_of(

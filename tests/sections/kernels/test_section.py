@@ -77,6 +77,9 @@ def test_five_devices_have_a_line_each_and_more_have_a_table(tmp_path: Path, det
 # --- people and programs ---
 
 
+SHOWN = ["kernels_by_name", "kernel_families", "copies", "launches"]
+
+
 def test_people_see_the_longest_kernels_in_80_columns(tmp_path: Path) -> None:
     name = "void tensorflow::functor::" + "VeryLong" * 5
     events = [
@@ -84,7 +87,7 @@ def test_people_see_the_longest_kernels_in_80_columns(tmp_path: Path) -> None:
         for at in range(12)
     ]
     whole = report(tmp_path, gpu(*events, event("MemcpyH2D", 300, 5)))
-    assert tables(shown(whole, BRIEF)) == tables(shown(whole, FULL)) == ["kernels_by_name", "copies", "launches"]
+    assert tables(shown(whole, BRIEF)) == tables(shown(whole, FULL)) == SHOWN
     text = render(shown(whole, FULL), "table")
     assert max(map(len, text.splitlines())) <= 80
     assert "showing 10 of 12" in text
@@ -108,7 +111,7 @@ def test_programs_get_every_row_and_every_column(tmp_path: Path) -> None:
     stats = {"tf_op": ref("a:Relu"), "kernel_details": ref("regs:32 shm:0 grid:1,1,1 block:64,1,1")}
     events = [event(f"k{at}", 20 * at, 10, **stats) for at in range(12)]
     whole = shown(report(tmp_path, gpu(*events, event("MemcpyH2D", 300, 5))), EVERYTHING)
-    names = ["kernels_by_name", "kernels", "copies", "launches", "compute_precision", "device_time"]
+    names = ["kernels_by_name", "kernels", "kernel_families", "copies", "launches", "compute_precision", "device_time"]
     assert tables(whole) == names
     document: dict[str, Any] = json.loads(render(whole, "json"))["sections"]["kernels"]["tables"]
     assert len(document["kernels"]["rows"]) == 12
@@ -243,12 +246,15 @@ def rows(tmp_path: Path, table: TableSpec, planes: tuple[Plane, ...], *keys: str
     return rows_of(table.data(results_of(trace_of(tmp_path, *planes), sections=["kernels"])), *keys)
 
 
+NAMES = ["kernels", "kernels_by_name", "kernel_families"]
+
+
 @pytest.mark.parametrize(
     ("made", "tables"),
     [
         (host(event("f", 0, 10)), []),
         (gpu(event("MemcpyH2D", 0, 10)), ["copies", "device_time"]),
-        (gpu(event("k", 0, 10)), ["kernels", "kernels_by_name", "launches", "compute_precision", "device_time"]),
+        (gpu(event("k", 0, 10)), [*NAMES, "launches", "compute_precision", "device_time"]),
     ],
     ids=["no device", "copies", "kernels"],
 )

@@ -135,6 +135,8 @@ def test_occupancy_is_unknown_rather_than_guessed() -> None:
             "Cijk_Ailk_Bljk_BBS_BH_MT128x32x64_MI16x16x16x1",
         ),
         ("gemm_fusion_dot_general_1.kd", "gemm_fusion_dot_general_1"),
+        ("void ck_tile::kentry<ck_tile::gfx950_t, 2, ck_tile::FmhaFwdKernel<P<float>, E> >(K)", "FmhaFwdKernel"),
+        ("void ck_tile::kentry<1>(int)", "kentry"),
         ("loop_add_fusion_3", "loop_add_fusion_3"),
         ("void at::f<int>::operator()(int) const", "operator"),
         ("", ""),

@@ -58,6 +58,14 @@ _BY_NAME_COLUMNS = (
     Column("stdev_us", "Stdev", float, "us", _STDEV, level="full"),
 )
 
+_FAMILY_COLUMNS = (
+    Column("family", "Family", str, "", "kind of work, by name, op and XLA program"),
+    Column("occurrences", "Count", int, "count", "number of runs of kernels of this family"),
+    Column("total_ms", "Total", float, "ms", "duration of all runs"),
+    Column("percent", "Share", float, "%", "total / time of all kernels"),
+    Column("kernel", "Largest", str, "", "the kernel with the most time, by short name"),
+)
+
 _COPY_COLUMNS = (
     _HOST,
     Column("device", "Device", str, "", "device that recorded the copies"),
@@ -192,6 +200,11 @@ _REGION_COLUMNS = (
     Column("per_run_us", "In a run", float, "us", "its time per run of the kernel, including nested regions"),
     Column("percent", "Share", float, "%", "its time / time of the kernel"),
 )
+
+
+def _families(results: Results) -> Data | None:
+    kernels = results["kernels"]
+    return kernels.by_family(results["xla"].ops) if len(kernels) else None
 
 
 def _kernels(method: str, results: Results) -> Data | None:
@@ -338,6 +351,19 @@ KERNELS_BY_NAME = TableSpec(
     name_key="kernel",
     ranked=Ranked("percent"),
 )
+KERNEL_FAMILIES = TableSpec(
+    name="kernel_families",
+    title="Kernels by family",
+    row="GPU kernels by kind of work",
+    details=(
+        "One row per family: attention, product, convolution, normalization, reduction, elementwise, copy, collective, "
+        "sort and the like, other. [Families](kernels.md#families) has the rules."
+    ),
+    columns=_FAMILY_COLUMNS,
+    data=_families,
+    name_key="family",
+    ranked=Ranked("percent"),
+)
 COPIES = TableSpec(
     name="copies",
     title="Copies",
@@ -425,6 +451,7 @@ KERNEL_REGIONS = TableSpec(
 TABLES = (
     KERNELS,
     KERNELS_BY_NAME,
+    KERNEL_FAMILIES,
     COPIES,
     LAUNCHES,
     API_CALLS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from math import sqrt
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -53,6 +53,7 @@ from tfperf.sections.kernels.tpu_cores import (
 )
 from tfperf.sections.xla.analysis import Xla
 from tfperf.trace.device.device_work import DeviceOp, DeviceTime, DeviceWork, device_label, trace_texts
+from tfperf.trace.device.families import family_of_kernel
 from tfperf.trace.device.kernels import (
     NO_COPY,
     NO_DETAILS,
@@ -76,6 +77,9 @@ from tfperf.trace.host_trace import HostTrace, Plane, by_line
 from tfperf.trace.nesting import innermost_around
 from tfperf.trace.steps.breakdown import Breakdown, CountedSteps
 from tfperf.trace.steps.steps import Steps
+
+if TYPE_CHECKING:
+    from tfperf.sections.xla.instructions import HloOp
 
 _PS_PER_NS = 1000
 _ONE: Dim = (1, 1, 1)
@@ -335,6 +339,28 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
                 None if value is None else value / PS_PER_US for value in map(self.name_median_ps.get, names)
             ],
             "stdev_us": [_stdev_us(counts[name], squares[name]) for name in names],
+        }
+
+    def by_family(self, ops: Iterable[HloOp] = ()) -> dict[str, list[object]]:
+        """Return sums per family, the largest total first; `ops` are the HLO ops of the programs that ran."""
+        of_ops = {(op.module, op.op): op.family for op in ops}
+        counts, totals_ps, of_names = Counter[str](), Counter[str](), Counter[tuple[str, str]]()
+        rows = zip(self.kernels, self.occurrences.tolist(), self.total_ps.tolist(), strict=True)
+        for kernel, count, total_ps in rows:
+            of_op = of_ops.get((kernel.op.hlo_module, kernel.op.hlo_op))
+            family = family_of_kernel(kernel.name, kernel.op.type, kernel.op.hlo_op, of_op)
+            counts[family] += count
+            totals_ps[family] += total_ps
+            of_names[family, short_name(kernel.name)] += total_ps
+        largest = {family: name for (family, name), _ in reversed(of_names.most_common())}
+        families = sorted(counts, key=lambda family: (-totals_ps[family], family))
+        whole_ps = max(sum(totals_ps.values()), 1)
+        return {
+            "family": [*families],
+            "occurrences": [counts[family] for family in families],
+            "total_ms": [totals_ps[family] / PS_PER_MS for family in families],
+            "percent": [100.0 * totals_ps[family] / whole_ps for family in families],
+            "kernel": [largest[family] for family in families],
         }
 
     def time_by_tensor_cores_ps(self, uses_tensor_cores: bool | None) -> int:

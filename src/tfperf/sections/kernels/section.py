@@ -14,6 +14,7 @@ from tfperf.sections.kernels import (
     COMPUTE_PRECISION,
     COPIES,
     DEVICE_TIME,
+    KERNEL_FAMILIES,
     KERNEL_REGIONS,
     KERNELS,
     KERNELS_BY_NAME,
@@ -59,6 +60,7 @@ def build(results: Results) -> Section:
         tables=present(
             KERNELS_BY_NAME.build(results, bar_key="percent", level=by_name, note=_BY_NAME),
             KERNELS.build(results, level=each),
+            KERNEL_FAMILIES.build(results),
             COPIES.build(results, columns=at_levels(COPIES.columns, levels)),
             ASYNC_COPIES.build(results, note=_AT_LEAST),
             KERNEL_REGIONS.build(results),

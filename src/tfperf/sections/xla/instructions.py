@@ -20,6 +20,7 @@ from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.roofline.bounds import Work
 from tfperf.trace.device.device_peaks import Precision
 from tfperf.trace.device.device_work import DeviceOp, DeviceWork, trace_texts
+from tfperf.trace.device.families import Family, family_of_opcodes
 from tfperf.trace.device.tpu_runs import module_name, program_in_name
 from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host_trace import HostTrace
@@ -38,6 +39,7 @@ class HloOp(Struct, frozen=True, kw_only=True):
     opcode: str = ""
     category: str = ""
     target: str = ""
+    family: Family | None = None
     framework_op: str = ""
     layer: str = ""
     source: str = ""
@@ -267,6 +269,7 @@ def _facts_of_program(module: Module, computation: int, place: int) -> dict[str,
         "opcode": instruction.opcode,
         "category": category(instruction),
         "target": instruction.target,
+        "family": _family(module, instruction),
         "framework_op": instruction.metadata.op_name,
         "source": str(instruction.metadata.source),
         "shape": str(instruction.shape),
@@ -275,6 +278,18 @@ def _facts_of_program(module: Module, computation: int, place: int) -> dict[str,
         "sizes": sizes_of(instruction, operands),
     }
     return {field: value for field, value in facts.items() if value} | _layer(instruction.metadata.op_name)
+
+
+def _family(module: Module, instruction: Instruction) -> Family | None:
+    inside, waiting, root = {instruction.opcode}, [instruction], ""
+    while waiting:
+        each = waiting.pop()
+        if each.opcode == "fusion" and each.calls:
+            called = module.computations[each.calls[0]]
+            root = root or called.root_instruction.opcode
+            inside.update(part.opcode for part in called.instructions)
+            waiting += (part for part in called.instructions if part.opcode == "fusion")
+    return family_of_opcodes(inside, root, instruction.target)
 
 
 def _layer(framework_op: str) -> dict[str, Any]:

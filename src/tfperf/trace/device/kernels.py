@@ -161,8 +161,8 @@ def short_name(name: str) -> str:
     """Return a kernel name without return type, parameters, namespaces and most template arguments.
 
     `void tensorflow::functor::RowReduceKernel<float const*>(int)` is `RowReduceKernel`. Eigen has one kernel for all
-    element-wise work, so its number type and operation are kept; CUTLASS kernels keep the generated name inside, and
-    AMD's Tensile kernels their tile.
+    element-wise work, so its number type and operation are kept; CUTLASS kernels keep the generated name inside,
+    those of AMD's Composable Kernel the name of the kernel that their wrapper runs, and Tensile kernels their tile.
     """
     text = name[:_LONGEST].removesuffix(".kd").strip()
     if (tensile := re.match(_TENSILE, text)) is not None:
@@ -175,6 +175,9 @@ def short_name(name: str) -> str:
         first = next((word for word in work if word not in _EIGEN_WRAPPERS), "")
         inside = ", ".join(part for part in (kind.group(1) if kind else "", first) if part)
         return f"EigenMetaKernel<{inside}>" if inside else base
+    if base == "kentry":  # a wrapper of Composable Kernel
+        inner = re.search(r"ck_tile::\w+Kernel\b", text)
+        return inner.group().rpartition("::")[2] if inner else base
     inner = re.search(_CUTLASS, text) if base in ("Kernel", "Kernel2", "device_kernel") else None
     return inner.group() if inner else base or text
 
