@@ -44,7 +44,7 @@ _MOVES = (
 """Kernels that change nothing but the place of numbers."""
 _NAMES: dict[Family, str] = {
     "other": r"random|philox|redzone",
-    "normalization": r"softmax|normaliz|(?:batch|layer|group|rms|instance)_?norm|(?<![a-z])(?:bn_[fb]w|ln_|lrn|norm_[fb])",
+    "normalization": r"softmax|normaliz|(?:batch|layer|group|rms|instance)_?norm|(?<![a-z])(?:bn_[fb]|ln_|lrn|norm_f)",
     "sort, gather, scatter": r"sort|scatter|gather|top_?k|onehot|embedding",
     "reduction": r"reduc|scan|pool|arg_?m(?:ax|in)|biasgrad|biasaddgrad|cleanupsegments|cumsum|(?<![a-z])(?:sum|mean)",
     "elementwise": r"eigenmetakernel|elementwise|pointwise|^(?:loop|wrapped)_|bias|relu|gelu|activation|apply|adam"
