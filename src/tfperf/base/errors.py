@@ -34,7 +34,7 @@ class TfperfWarning(RuntimeWarning):
 
 Reason = Literal[
     "already_started", "bad_address", "bad_reply", "busy", "died", "dropped", "gpu_missing", "idle", "interrupted",
-    "no_python_frames", "no_result", "no_steps", "no_tensorflow", "not_a_profiler", "not_listening", "not_started",
+    "no_framework", "no_python_frames", "no_result", "no_steps", "not_a_profiler", "not_listening", "not_started",
     "not_written", "port_taken", "refused", "timeout", "tls", "too_large", "unknown_host", "unreachable", "unsupported",
     "written_remotely",
 ]  # fmt: skip

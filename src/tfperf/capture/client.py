@@ -21,8 +21,6 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from msgspec.structs import asdict
-
 from tfperf.base.errors import CaptureError
 from tfperf.base.units import format_bytes
 from tfperf.capture.address import Address
@@ -45,11 +43,14 @@ def profile_request(options: TracerOptions, duration_ms: int, place: Path, start
         version=OPTIONS_VERSION,
         include_dataset_ops=True,
         enable_hlo_proto=True,
-        **asdict(options),
+        **options.levels,
         start_timestamp_ns=start_timestamp_ns,
         duration_ms=duration_ms,
         session_id=session_id,
     )
+    for name, value in options.advanced.items():
+        kind = {bool: "bool_value", int: "int64_value", str: "string_value"}[type(value)]
+        setattr(levels.advanced_configuration.add(key=name).value, kind, value)
     return PROFILER.message_class("ProfileRequest")(
         duration_ms=duration_ms,
         opts=levels,
@@ -200,7 +201,10 @@ class ProfilerClient:
         return PendingReply(send(request, timeout=seconds), self.address, fail)
 
 
-SERVER_SNIPPET = "start one in the job: tfperf.serve(), or tf.profiler.experimental.server.start(PORT)"
+SERVER_SNIPPET = (
+    "start one in the job: tfperf.serve(), tf.profiler.experimental.server.start(PORT), or "
+    "jax.profiler.start_server(PORT)"
+)
 
 # Servers return different statuses for these, and gRPC uses the same ones; only the text is specific.
 _BUSY = r"(?i)another profil\w+ session|already_?exists|already (?:running|active)"

@@ -102,9 +102,14 @@ def _gpu_check(machine: Machine, maker: str, models: list[str]) -> Check:
         if value is not None and value.strip() in ("", "-1", "NoDevFiles"):
             fix = f"unset {variable} in the environment of the job"
             return Check("GPU", "warn", f"{names}, hidden by {variable}={value}", fix)
-    if maker == "NVIDIA" and has_gpu_tensorflow(machine) is False:
-        fix = 'pip uninstall -y tensorflow-cpu; pip install "tensorflow[and-cuda]"'
-        return Check("GPU", "warn", f"{names}; this TensorFlow is built without GPU support", fix)
+    packages = _Packages(machine)
+    if maker == "NVIDIA" and not (packages.has_gpu_tensorflow or packages.cuda_plugins):
+        if packages.version("jax"):
+            fix = 'pip install -U "jax[cuda13]" (CUDA 13 needs driver 580 or later; for an older one: jax[cuda12])'
+            return Check("GPU", "warn", f"{names}; this JAX has no CUDA plugin", fix)
+        if packages.tensorflows:
+            fix = 'pip uninstall -y tensorflow-cpu; pip install "tensorflow[and-cuda]"'
+            return Check("GPU", "warn", f"{names}; this TensorFlow is built without GPU support", fix)
     return Check("GPU", "ok", names)
 
 
@@ -115,13 +120,22 @@ def _listed_models(models: list[str]) -> str:
 def _cupti_check(machine: Machine) -> Check:
     if not machine.is_linux:
         return Check("libcupti", "ok", NOT_CHECKED)
-    if loaded := machine.loaded_cupti():
-        return Check("libcupti", "ok", loaded)
-    if unused := machine.unused_cupti():
+    packages = _Packages(machine)
+    # Each plugin of JAX loads the library of its CUDA version.
+    plugins = {plugin: f"libcupti.so.{plugin.removeprefix('jax-cuda')[:2]}" for plugin in packages.cuda_plugins}
+    names = [*plugins.values()] if plugins and not packages.has_gpu_tensorflow else [*plugins.values(), "libcupti.so"]
+    missing = next((name for name in names if not machine.loaded_cupti(name)), None)
+    if missing is None:
+        return Check("libcupti", "ok", ", ".join(dict.fromkeys(map(machine.loaded_cupti, names))))
+    if unused := machine.unused_cupti(missing):
         fix = f"export LD_LIBRARY_PATH={Path(unused).parent}:$LD_LIBRARY_PATH"
         return Check("libcupti", "warn", f"{unused}, outside the library search path", fix)
+    for plugin, name in plugins.items():
+        if name == missing:
+            found = f"{name}, which {plugin} loads, not found: traces may have no GPU events"
+            return Check("libcupti", "fail", found, f'pip install "{plugin}[with-cuda]=={packages.version(plugin)}"')
     # Without a GPU build of TensorFlow here, jobs may run in another environment.
-    status: Status = "fail" if has_gpu_tensorflow(machine) else "warn"
+    status: Status = "fail" if packages.has_gpu_tensorflow else "warn"
     return Check("libcupti", status, "not found: traces may have no GPU events", LIBRARY_FIX)
 
 
@@ -178,14 +192,14 @@ def job_checks(address: Address, machine: Machine, *, tls_ca: Path | None = None
     except CaptureError as error:
         return [*checks, Check.of_error("profiler", error)]
     except TraceFormatError as error:
-        fix = "check that this is TensorFlow's profiler or tfperf.serve()"
+        fix = "check that this is the profiler of TensorFlow or JAX, or tfperf.serve()"
         return [*checks, Check("profiler", "fail", f"the trace of {address} is damaged: {error}", fix)]
     except OSError as error:
         problem = f"no space for temporary files: {error.strerror}"
         return [*checks, Check("profiler", "fail", problem, "free some space in /tmp, or set TMPDIR")]
     checks.append(Check("profiler", "ok", f"{address} responds"))
     if not contents or not contents.event_count:
-        idle = f"no events in {duration_ms} ms: the job is idle or waiting outside TensorFlow"
+        idle = f"no events in {duration_ms} ms: the job is idle or waiting outside TensorFlow and JAX"
         fix = "check while it is running steps; tfperf capture --wait-for-activity waits for them"
         return [*checks, Check("trace of the job", "warn", idle, fix)]
     checks.append(Check("trace of the job", "ok", f"{counted(contents.event_count, 'event')} in {duration_ms} ms"))
@@ -208,7 +222,9 @@ def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Conte
         return None
     elif not place.is_file():
         problem = f"{client.address} responds, but writes traces to its own disk (this one: {place})"
-        raise CaptureError("written_remotely", f"{problem}; update TensorFlow in the job, or copy traces from there")
+        raise CaptureError(
+            "written_remotely", f"{problem}; update TensorFlow or JAX in the job, or copy traces from there"
+        )
     return look_into(place)
 
 
@@ -229,6 +245,7 @@ _TENSORFLOWS = (
     *("intel-tensorflow", "tensorflow-intel", "tensorflow-macos", "tensorflow-cpu-aws"),
 )
 """Packages that are imported as `tensorflow`."""
+_JAX_PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin", "jax-rocm7-plugin", "jax-rocm60-plugin", "libtpu")
 _PARTS = {"tensorflow-intel", "tensorflow-macos", "tensorflow-cpu-aws"}
 """Packages that `tensorflow` installs on some systems."""
 _MIN_TENSORFLOW, _KERAS_3_SINCE = (2, 13), (2, 16)
@@ -246,16 +263,11 @@ def software_checks(machine: Machine) -> list[Check]:
         Check("Python", "ok", platform.python_version()),
         Check("tfperf", "ok", packages.version("tfperf") or "not installed as a package"),
         _tensorflow_check(packages),
+        _jax_check(packages, machine.tpu_chips()),
         _keras_check(packages, legacy=machine.environment.get("TF_USE_LEGACY_KERAS", "") in ("1", "true", "True")),
         packages.check("protobuf"),
         grpcio,
     ]
-
-
-def has_gpu_tensorflow(machine: Machine) -> bool | None:
-    """Return whether the installed TensorFlow supports GPUs; None if none is installed."""
-    installed = _Packages(machine).tensorflows
-    return not _WITHOUT_GPU.issuperset(installed) if installed else None
 
 
 class _Packages:
@@ -264,6 +276,9 @@ class _Packages:
     def __init__(self, machine: Machine) -> None:
         self._path = list(machine.python_path)
         self.tensorflows = [name for name in _TENSORFLOWS if self._distribution(name)]
+        self.has_gpu_tensorflow = not _WITHOUT_GPU.issuperset(self.tensorflows)
+        self.jax_plugins = [name for name in _JAX_PLUGINS if self._distribution(name)]
+        self.cuda_plugins = [name for name in self.jax_plugins if name.startswith("jax-cuda")]
 
     def _distribution(self, name: str) -> Distribution | None:
         return next(iter(distributions(name=name, path=self._path)), None)
@@ -285,13 +300,13 @@ class _Packages:
         if not version:
             return Check(name, "fail", "not installed", f"pip install {name}")
         for tensorflow in self.tensorflows:
-            accepted = self._accepted_versions(tensorflow, name)
+            accepted = self.accepted_versions(tensorflow, name)
             if self.release(name) and not accepted.contains(version, prereleases=True):
                 conflict = f"{version}, but {tensorflow} {self.version(tensorflow)} requires {accepted}"
                 return Check(name, "warn", conflict, f'pip install "{name}{accepted}"')
         return Check(name, "ok", version)
 
-    def _accepted_versions(self, name: str, required: str) -> SpecifierSet:
+    def accepted_versions(self, name: str, required: str) -> SpecifierSet:
         """Return the versions of `required` that another installed package accepts."""
         distribution = self._distribution(name)
         for line in (distribution and distribution.requires) or ():
@@ -308,9 +323,11 @@ class _Packages:
 
 def _tensorflow_check(packages: _Packages) -> Check:
     installed = ", ".join(f"{name} {packages.version(name)}" for name in packages.tensorflows)
+    if not installed and packages.version("jax"):
+        return Check("TensorFlow", "ok", "not installed")
     if not installed:
-        without = "not installed: required only for profiling from inside a job"
-        return Check("TensorFlow", "warn", without, "pip install tensorflow, if jobs use this environment")
+        without = "not installed, nor is JAX: one is required for profiling from inside a job"
+        return Check("TensorFlow", "warn", without, "pip install tensorflow, or jax, if jobs use this environment")
     rivals = [name for name in packages.tensorflows if name not in _PARTS]
     if len(rivals) > 1:
         fix = f"pip uninstall -y {' '.join(rivals)}, then install one of them again"
@@ -319,6 +336,28 @@ def _tensorflow_check(packages: _Packages) -> Check:
         untested = f"{installed}: older than the versions tested with tfperf"
         return Check("TensorFlow", "warn", untested, 'pip install "tensorflow>=2.13"')
     return Check("TensorFlow", "ok", installed)
+
+
+def _jax_check(packages: _Packages, tpu_chips: int) -> Check:
+    version, jaxlib = packages.version("jax"), packages.version("jaxlib")
+    if not version:
+        return Check("JAX", "ok", "not installed")
+    chips = [counted(tpu_chips, "TPU chip")] * bool(tpu_chips)
+    installed = ", ".join([version, *(f"{name} {packages.version(name)}" for name in packages.jax_plugins), *chips])
+    if not jaxlib:
+        return Check("JAX", "fail", f"{installed}; jaxlib is not installed", f"pip install jax=={version}")
+    accepted = packages.accepted_versions("jax", "jaxlib")
+    if packages.release("jaxlib") and not accepted.contains(jaxlib, prereleases=True):
+        return Check(
+            "JAX", "warn", f"{installed} requires jaxlib {accepted}, not {jaxlib}", f"pip install jax=={version}"
+        )
+    for plugin in packages.cuda_plugins:
+        if packages.release(plugin) != packages.release("jaxlib"):
+            fix = f'pip install "{plugin}[with-cuda]=={jaxlib}"'
+            return Check("JAX", "warn", f"{installed}: jaxlib {jaxlib} ignores a plugin of another version", fix)
+    if tpu_chips and "libtpu" not in packages.jax_plugins:
+        return Check("JAX", "warn", f"{installed}, but libtpu is not installed", f'pip install "jax[tpu]=={version}"')
+    return Check("JAX", "ok", installed)
 
 
 def _keras_check(packages: _Packages, *, legacy: bool) -> Check:

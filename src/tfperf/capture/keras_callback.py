@@ -19,6 +19,7 @@ from msgspec import Struct
 from tfperf.base.errors import TfperfError
 from tfperf.base.units import counted
 from tfperf.capture import local
+from tfperf.capture.framework import start_marker
 from tfperf.capture.local import SafeProfile, failed_profile, no_trace
 from tfperf.capture.outcomes import Captured, TracerOptions
 from tfperf.capture.run_folder import check_run_name, profile_count
@@ -44,6 +45,12 @@ def keras_facts(model: Any) -> dict[str, int]:
         facts["replicas"] = facts["local_replicas"] = int(strategy.num_replicas_in_sync)
         if facts["replicas"] > 1:
             facts["local_replicas"] = len(strategy.extended.worker_devices)
+    with suppress(Exception):  # Keras on JAX.
+        distribution = sys.modules["keras"].distribution.distribution()
+        mesh = distribution.device_mesh
+        facts["replicas"] = int(mesh.shape[mesh.axis_names.index(distribution.batch_dim_name)])
+        processes = int(sys.modules["jax"].process_count())
+        facts["local_replicas"] = facts["replicas"] // processes
     with suppress(Exception):
         adapter = next(_adapters(model))
         stated = adapter.batch_size
@@ -97,6 +104,12 @@ def _dataset_batch_size(dataset: Any) -> int:
         if not name.startswith(_WHOLE_ELEMENTS):
             return 0
         dataset = dataset._input_dataset
+
+
+def _backend_of_keras_3() -> str:
+    with suppress(Exception):
+        return str(sys.modules["keras"].config.backend())
+    return ""
 
 
 Hook = TypeVar("Hook", bound=Callable[..., None])
@@ -189,7 +202,7 @@ class ProfileCallback:
         limit_s: float = LIMIT_SECONDS,
         verbose: bool = True,
         run: str | None = None,
-        **levels: int,
+        **levels: Any,
     ) -> None:
         self.model: Any = None
         self.params: dict[str, Any] = {}
@@ -199,7 +212,7 @@ class ProfileCallback:
             check_run_name(run)
         self._profile = StepProfile(logdir, extent, TracerOptions(**levels), self._tell, run)
         self._count: BatchCount | None = None
-        self._marker: Any = None
+        self._marker: Callable[[], object] | None = None
         self._is_inside_watched = False
         self._arguments = _NO_ARGUMENTS
         """Arguments of a method for which Keras calls no callbacks, while its step starts."""
@@ -255,8 +268,11 @@ class ProfileCallback:
         return call
 
     @contextlib.contextmanager
-    def watched_step(self, mode: str, number: int | None = None) -> Iterator[bool]:
-        """Count and mark a step as `number`, unless it is nested or in a call of `fit`; yield whether it counts."""
+    def watched_step(self, name: str | None, number: int | None = None) -> Iterator[bool]:
+        """Count a step, unless it is nested or in a call of `fit`; yield whether it counts.
+
+        If it counts, it is marked as `number` with this name; None: the caller marks it.
+        """
         count = self._count
         if self._is_inside_watched or (count is not None and (count.mode != _WATCHED or count.thread != get_ident())):
             yield False
@@ -264,7 +280,7 @@ class ProfileCallback:
         self._is_inside_watched = True
         try:
             batch = count.next if count else 0
-            self._start_step(_WATCHED, batch, name=mode, number=number)
+            self._start_step(_WATCHED, batch, name=name, number=number)
             try:
                 yield True
             finally:
@@ -287,7 +303,7 @@ class ProfileCallback:
 
     @_harmless
     def _start_step(
-        self, mode: str, batch: int, logs: Any = None, *, name: str = "", number: int | None = None
+        self, mode: str, batch: int, logs: Any = None, *, name: str | None = "", number: int | None = None
     ) -> None:
         self._step_starts()
         if self._count is None:
@@ -301,8 +317,8 @@ class ProfileCallback:
             position = count.start(batch)
             self._profile.step_starts(position, count.size, self._facts)
             shown = batch if self._model_marks else position
-        if "tensorflow" in sys.modules:
-            self._marker = local.step_marker(name or mode, shown if number is None else number)
+        if name is not None:
+            self._marker = start_marker(name or mode, shown if number is None else number)
 
     def _facts(self) -> dict[str, int]:
         with contextlib.suppress(Exception):
@@ -347,7 +363,7 @@ class ProfileCallback:
     def _stop_marker(self) -> None:
         marker, self._marker = self._marker, None
         if marker is not None:
-            marker.Stop()
+            marker()
 
     def _tell(self, captured: Captured) -> None:
         lines = [captured.describe()] if self._verbose or captured.reason else []
@@ -367,6 +383,7 @@ class ProfileCallback:
         """Store the model of the call."""
         self.model = model
         self._model_marks = any(base.__module__.startswith(_MARKING_MODULES) for base in type(model).__mro__)
+        self._profile.keras_backend = "tensorflow" if self._model_marks else _backend_of_keras_3()
 
     def _implements_train_batch_hooks(self) -> bool:
         return True
@@ -440,6 +457,8 @@ class StepProfile:
         self._timer: threading.Timer | None = None
         self._started_at = self._next = self._first
         self._started_s = 0.0
+        self.keras_backend = ""
+        """As in `SafeProfile`."""
         self.result: Captured | None = None
 
     @property
@@ -489,6 +508,7 @@ class StepProfile:
 
     def _start(self, step: int) -> None:
         self._started_at = self._next = step
+        self._session.keras_backend = self.keras_backend
         if not self._session.start():
             self._report()
             return

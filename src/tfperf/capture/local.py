@@ -1,13 +1,13 @@
 """Profiling from inside the job: `start`, `stop`, `profile` and `step`; `SafeProfile` does the same and never raises.
 
-TensorFlow allows one session per process: a second start raises an error. Sessions end at exit; traces are atomic.
+TensorFlow and JAX allow one session per process each: a second start raises an error. Sessions end at exit; traces are
+atomic.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
 import math
 import os
 import sys
@@ -16,7 +16,6 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from statistics import median, quantiles
 from threading import get_ident
@@ -26,10 +25,11 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tfperf.base.errors import CaptureError, Reason, TraceFormatError
+from tfperf.capture.framework import FRAMEWORKS, Framework, computing, start_marker, wait_for_devices
 from tfperf.capture.machine import HOST_VARIABLE, host_name, job_facts
 from tfperf.capture.outcomes import Captured, TracerOptions, captured_trace
 from tfperf.capture.run_folder import RunFolder, RunName, file_name, profile_count
-from tfperf.capture.tensorflow_session import TensorflowSession, require_tensorflow
+from tfperf.capture.session import Session, open_session
 from tfperf.formats.wire.trace_file import SUFFIX
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ step_times = StepTimes()
 
 
 class _RunningSession(Struct, frozen=True):
-    profiler: TensorflowSession
+    profiler: Session
     folder: RunFolder
     options: TracerOptions
     started_s: float
@@ -119,19 +119,23 @@ def start(
     host_tracer_level: int = 2,
     device_tracer_level: int = 1,
     python_tracer_level: int = 0,
+    advanced: Mapping[str, bool | int | str] | None = None,
     run: str | None = None,
 ) -> None:
     """Start profiling this process; `stop` writes the trace below `logdir`.
 
-    The levels are as in `TracerOptions`. Processes with the same `run` or TFPERF_RUN, or in the same cluster, write
-    into one run. Raises CaptureError with reason `already_started`, `busy`, `no_tensorflow`, or `not_written` if
-    `logdir` cannot be written to, and TfperfError for an invalid run name; then nothing was started.
+    The profile is of TensorFlow or JAX, whichever the program has imported; with both, of JAX if its devices have
+    started. The levels and `advanced` are as in `TracerOptions`. Processes with the same `run` or TFPERF_RUN, or in the
+    same cluster, write into one run. Raises CaptureError with reason `already_started`, `busy`, `no_framework`, or
+    `not_written` if `logdir` cannot be written to, and TfperfError for an invalid run name; then nothing was started.
     """
-    options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level)
+    options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level, dict(advanced or {}))
     begin(logdir, options, lambda: profile_count.next_name(run))
 
 
-def begin(logdir: str | Path, options: TracerOptions, name: Callable[[], RunName]) -> None:
+def begin(
+    logdir: str | Path, options: TracerOptions, name: Callable[[], RunName], framework: Framework | None = None
+) -> None:
     """Start as `start` does; `name`, called once a run is certain, returns the name of the run."""
     global _running
     with _lock:
@@ -139,12 +143,12 @@ def begin(logdir: str | Path, options: TracerOptions, name: Callable[[], RunName
             raise CaptureError("already_started", "tfperf is already profiling this process; call tfperf.stop() first")
         folder = RunFolder(logdir, name())
         try:
-            profiler = TensorflowSession(options, folder.scratch())
+            profiler = open_session(options, folder.scratch(), framework)
         except BaseException:
             folder.drop_if_empty()
             raise
         _running = _RunningSession(profiler, folder, options, time.perf_counter())
-    # Functions registered last run first at exit: this one must run before TensorFlow shuts down.
+    # Functions registered last run first at exit: this one must run before the framework shuts down.
     atexit.unregister(_stop_at_exit)
     atexit.register(_stop_at_exit)
 
@@ -177,7 +181,8 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
             with session.profiler.export() as file:
                 path, contents = session.folder.adopt(worker, file, facts_of)
         except TraceFormatError as error:
-            raise CaptureError("bad_reply", f"the trace from TensorFlow's profiler is damaged: {error}") from error
+            name = session.profiler.framework
+            raise CaptureError("bad_reply", f"the trace from the profiler of {name} is damaged: {error}") from error
         finally:
             session.folder.drop_if_empty()
         if path and path.name != file_name(worker):
@@ -187,8 +192,9 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
         captured = captured_trace(
             path.name.removesuffix(SUFFIX) if path else worker, path, contents, session.options, is_here=True
         )
-        idle = "no TensorFlow activity was recorded, so there is no trace; profile code that runs TensorFlow ops"
-        message = captured.message if path else idle
+        name = session.profiler.framework
+        idle = f"no {name} activity was recorded, so there is no trace; profile code that runs {name} ops"
+        message = captured.message or session.profiler.note if path else idle
         return replace(captured, message=message, overhead_percent=overhead.get("overhead_percent"))
 
 
@@ -206,10 +212,11 @@ class profile:  # noqa: N801 - used like a function
         host_tracer_level: int = 2,
         device_tracer_level: int = 1,
         python_tracer_level: int = 0,
+        advanced: Mapping[str, bool | int | str] | None = None,
         run: str | None = None,
     ) -> None:
         self._logdir, self._run = logdir, run
-        self._options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level)
+        self._options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level, dict(advanced or {}))
         self._session: _RunningSession | None = None
         self.result: Captured | None = None
         """The result, after the end of the block."""
@@ -236,46 +243,29 @@ class profile:  # noqa: N801 - used like a function
 
 
 class step:  # noqa: N801 - used like a function
-    """Mark one training step: `with tfperf.step(number):`. Without a running profile, this takes about 1 µs.
+    """Mark one training step: `with tfperf.step(number):`. Without a running profile, this takes about a microsecond.
 
-    tfperf, TensorBoard and XProf recognize the root event as a step. Raises CaptureError `no_tensorflow`.
+    tfperf, TensorBoard and XProf recognize the root event as a step, of TensorFlow or JAX: whichever computes.
     """
 
-    __slots__ = ("_marker", "_name", "_number")
+    __slots__ = ("_end", "_name", "_number")
 
     def __init__(self, number: int, name: str = "train") -> None:
         self._number, self._name = int(number), name
-        self._marker: Any = None
+        self._end: Callable[[], object] | None = None
 
     def __enter__(self) -> step:
         step_times.mark()
-        # TensorFlow before 2.21 does not report whether a profile is running.
-        enabled = getattr(_tracing(), "traceme_enabled", None)
-        if enabled is None or bool(enabled()):
-            self._marker = step_marker(self._name, self._number)
+        self._end = start_marker(self._name, self._number)
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self._marker is not None:
-            self._marker.Stop()
-
-
-def step_marker(name: str, number: int) -> Any:
-    """Start the event of a step; `Stop()` of the returned object ends it."""
-    # TensorFlow parses the text after a "#" as statistics.
-    return _tracing().TraceMe(name.replace("#", "_"), step_num=number, _r=1)
-
-
-@cache
-def _tracing() -> Any:
-    require_tensorflow()
-    from tensorflow.python.profiler.internal import _pywrap_traceme
-
-    return _pywrap_traceme
+        if self._end is not None:
+            self._end()
 
 
 def _stop_at_exit() -> None:
-    """End the session at interpreter exit, so that its trace is kept and TensorFlow can shut down."""
+    """End the session at interpreter exit, so that its trace is kept and the framework can shut down."""
     # The program is over, so a failure is one line, and waits are limited.
     with contextlib.suppress(Exception):
         if not _lock.acquire(timeout=_EXIT_SECONDS):
@@ -296,8 +286,7 @@ def _leave_to_parent() -> None:
     global _running, _lock
     _lock = threading.RLock()
     if _running is not None:
-        # Keep a reference forever, because the destructor of TensorFlow's session would end it.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_running))
+        _running.profiler.leave_to_parent()
         _running = None
 
 
@@ -322,6 +311,8 @@ class SafeProfile:
         self._is_started = False
         self.keras_facts: dict[str, int] = {}
         """Fields of `CaptureFacts` that only Keras provides."""
+        self.keras_backend = ""
+        """The library that Keras computes with; empty for a program that may not use Keras."""
         self.result: Captured | None = None
 
     @property
@@ -335,13 +326,16 @@ class SafeProfile:
             if self._is_started or self.result is not None:
                 return False
             self._process = os.getpid()
-            if "tensorflow" not in sys.modules:  # Importing it here would change the program.
-                message = "the program does not use TensorFlow, so it cannot be profiled"
-                self.result = no_trace("no_tensorflow", message)
+            keras = self.keras_backend
+            framework = next((name for name, module in FRAMEWORKS.items() if module == keras), None)
+            framework = framework if keras else computing()
+            if framework is None:
+                problem = f"Keras uses {keras}" if keras else "the program uses neither TensorFlow nor JAX"
+                self.result = no_trace("no_framework", f"{problem}, so it cannot be profiled")
                 return False
-            _wait_for_devices()
+            wait_for_devices()
             try:
-                begin(self._logdir, self._options, self._name)
+                begin(self._logdir, self._options, self._name, framework)
             except Exception as error:
                 self.result = failed_profile(error)
                 return False
@@ -357,7 +351,7 @@ class SafeProfile:
         with self._lock:
             if self.is_running:
                 atexit.unregister(self._at_exit)
-                _wait_for_devices()
+                wait_for_devices()
                 try:
                     captured = end(self.keras_facts)
                     self.result = replace(captured, message=captured.message or note)
@@ -376,11 +370,3 @@ def failed_profile(error: Exception) -> Captured:
 def no_trace(reason: Reason, message: str) -> Captured:
     """Return the result of a session in this process without a trace."""
     return Captured(worker=host_name(), reason=reason, message=message)
-
-
-def _wait_for_devices() -> None:
-    """Wait for the GPU, so that work of one step is neither cut off nor counted in the next."""
-    tensorflow = sys.modules.get("tensorflow")
-    with contextlib.suppress(Exception):
-        if tensorflow is not None and tensorflow.executing_eagerly():
-            tensorflow.test.experimental.sync_devices()

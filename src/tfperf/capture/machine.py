@@ -29,7 +29,6 @@ _RESTRICTED = re.compile(r"^(?:RmProfilingAdminOnly|NVreg_RestrictProfilingToAdm
 _CAPABILITIES = re.compile(r"^CapEff:\s*([0-9a-fA-F]+)", re.MULTILINE)
 _PROFILING_CAPABILITIES = (1 << 21) | (1 << 38)
 """CAP_SYS_ADMIN and CAP_PERFMON."""
-_CACHED_CUPTI = re.compile(rb"/[^\0]*/libcupti\.so[^\0/]*")
 _WHEEL_FOLDERS = ("nvidia/cuda_cupti/lib", "nvidia/cu*/lib")
 _TOOLKIT_FOLDERS = (
     "usr/local/cuda*/extras/CUPTI/lib64",
@@ -39,6 +38,9 @@ _TOOLKIT_FOLDERS = (
     "usr/lib/*",
     "usr/lib64",
 )
+_GOOGLE = "0x1ae0"
+_TPUS = ("0x0027", "0x0056", "0x005e", "0x0062", "0x0063", "0x006f", "0x0076")
+"""PCI numbers of the vendor and of TPU chips, v2 to TPU7x, as in `jax/_src/hardware_utils.py`."""
 _SOCKET_TABLES = ("proc/net/tcp", "proc/net/tcp6")
 _LISTENING = "0A"
 _PROFILER_LIBRARY = re.compile(r"/(?:_pywrap_tensorflow\w*|libtensorflow\w*|xla_extension|libjax\w*)[\w.-]*\.so\b")
@@ -103,6 +105,11 @@ class Machine(Struct, frozen=True):
         """Return whether programs can open an AMD GPU for computing."""
         return (self.root / "dev/kfd").exists()
 
+    def tpu_chips(self) -> int:
+        """Return the number of TPU chips on the PCI bus."""
+        chips = [path.parent for path in self.matching("sys/bus/pci/devices/*/vendor") if _is(path, _GOOGLE)]
+        return sum(_is(chip / "device", *_TPUS) for chip in chips)
+
     def profiling_is_restricted(self) -> bool | None:
         """Return whether the NVIDIA driver allows profiling only for administrators; None if unknown."""
         option = _RESTRICTED.search(self.text("proc/driver/nvidia/params"))
@@ -163,25 +170,31 @@ class Machine(Struct, frozen=True):
         shown = words[:1] + (words[1:3] if words[1:2] == ["-m"] else [word for word in words[1:2] if word[0] != "-"])
         return " ".join(PurePath(word).name for word in shown)
 
-    def loaded_cupti(self) -> str:
-        """Return the path of the libcupti that programs in this environment load; empty if there is none."""
+    def loaded_cupti(self, name: str) -> str:
+        """Return the path of the library `name` (and a version) that programs here load; empty if there is none."""
         folders = [Path(folder) for folder in self.environment.get("LD_LIBRARY_PATH", "").split(":") if folder]
         if prefix := self.environment.get("CONDA_PREFIX"):
             folders.append(Path(prefix) / "lib")
         wheels = [Path(folder) for folder in self.python_path if folder]
         patterns = [*((folder, "") for folder in folders), *itertools.product(wheels, _WHEEL_FOLDERS)]
-        cached = _CACHED_CUPTI.search(self.data("etc/ld.so.cache"))
-        return _first_cupti(patterns) or (cached[0].decode(errors="replace") if cached else "")
+        cached = re.search(rb"/[^\0]*/%s[^\0/]*" % re.escape(name.encode()), self.data("etc/ld.so.cache"))
+        return _first_library(name, patterns) or (cached[0].decode(errors="replace") if cached else "")
 
-    def unused_cupti(self) -> str:
-        """Return the path of a libcupti in a folder that programs do not search; empty if there is none."""
-        return _first_cupti([(self.root, folder) for folder in _TOOLKIT_FOLDERS])
+    def unused_cupti(self, name: str) -> str:
+        """Return the path of such a library in a folder that programs do not search; empty if there is none."""
+        return _first_library(name, [(self.root, folder) for folder in _TOOLKIT_FOLDERS])
 
 
-def _first_cupti(patterns: list[tuple[Path, str]]) -> str:
+def _is(file: Path, *values: str) -> bool:
+    with contextlib.suppress(OSError):
+        return file.read_text().strip() in values
+    return False
+
+
+def _first_library(name: str, patterns: list[tuple[Path, str]]) -> str:
     for folder, pattern in patterns:
         with contextlib.suppress(OSError, IndexError):
-            return str(sorted(folder.glob(f"{pattern}/libcupti.so*".lstrip("/")))[0])
+            return str(sorted(folder.glob(f"{pattern}/{name}*".lstrip("/")))[0])
     return ""
 
 

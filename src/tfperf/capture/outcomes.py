@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from tfperf.base.display import Shown
 from tfperf.base.errors import CaptureError, Reason, TfperfError
@@ -34,21 +34,29 @@ ENOUGH_SECONDS = 4.0
 
 
 class TracerOptions(Struct, frozen=True):
-    """Levels of TensorFlow's tracers.
+    """Levels of the tracers of TensorFlow and JAX.
 
     `host_tracer_level` is 0 (off), 1 (events that the program marks itself), 2 (also expensive operations) or 3 (also
     cheap ones); `device_tracer_level` is 0 or 1; `python_tracer_level` is 0 or 1 (every Python call, which slows the
-    job down a lot). Raises TfperfError for any other level.
+    job down a lot). `advanced` is passed on as `advanced_configuration` of `jax.profiler.ProfileOptions`; TensorFlow's
+    profiler takes it from a client only. Raises TfperfError for any other level.
     """
 
     host_tracer_level: int = 2
     device_tracer_level: int = 1
     python_tracer_level: int = 0
+    advanced: dict[str, bool | int | str] = {}
 
     def __post_init__(self) -> None:
-        for name, limit in {"host_tracer_level": 3, "device_tracer_level": 1, "python_tracer_level": 1}.items():
-            if not 0 <= int(getattr(self, name)) <= limit:
-                raise TfperfError(f"{name} is {getattr(self, name)}; use 0 to {limit}")
+        limits = {"host_tracer_level": 3}
+        for name, level in self.levels.items():
+            if not 0 <= int(level) <= (limit := limits.get(name, 1)):
+                raise TfperfError(f"{name} is {level}; use 0 to {limit}")
+
+    @property
+    def levels(self) -> dict[str, int]:
+        """Return the levels by the names that TensorFlow and JAX give them."""
+        return {name: value for name, value in asdict(self).items() if name != "advanced"}
 
 
 Status = Literal["ok", "warn", "fail"]
@@ -108,8 +116,8 @@ class Check(Struct, frozen=True):
 
 
 IDLE = (
-    "no events were recorded: the job is idle or waiting outside TensorFlow; try again while it is running steps "
-    "(--wait-for-activity)"
+    "no events were recorded: the job is idle or waiting outside TensorFlow and JAX; try again while it is running "
+    "steps (--wait-for-activity)"
 )
 _PLANE = "/device:GPU:"
 
@@ -130,8 +138,8 @@ def captured_trace(
     elif options.python_tracer_level and not contents.has_python_frames:
         reason = "no_python_frames"
         message = (
-            "the trace has no Python calls: the job made none, or this TensorFlow cannot record them; profile while "
-            "Python code is running, with a newer TensorFlow"
+            "the trace has no Python calls: the job made none, or this TensorFlow or JAX cannot record them; profile "
+            "while Python code is running, with a newer version"
         )
     size, count = contents.size_bytes if path else None, contents.event_count
     return Captured(

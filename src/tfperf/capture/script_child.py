@@ -28,22 +28,22 @@ from urllib.request import url2pathname
 from msgspec import DecodeError, json
 from msgspec.structs import asdict
 
-from tfperf.base.errors import CaptureError
 from tfperf.capture import local
+from tfperf.capture.framework import FRAMEWORKS, Framework, computing, imported, ready
 from tfperf.capture.keras_callback import ON_BATCH, ProfileCallback
 from tfperf.capture.local import SafeProfile, no_trace
 from tfperf.capture.outcomes import Captured
 from tfperf.capture.run_folder import profile_count
 from tfperf.capture.script_run import BEAT, Orders, Plan, write_result
-from tfperf.capture.tensorflow_session import require_tensorflow
 
 _IMPORT_POLL_SECONDS = 0.2
 _BEAT_SECONDS = 0.5
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 60.0
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120 - compared with code names
 _HIDDEN = (_FOLDER, runpy.__file__, "<string>", "<frozen runpy>")
+_READY: dict[Framework, str] = {"TensorFlow": "importing TensorFlow", "JAX": "JAX started its devices"}
 _NEVER = (sys.maxsize - 1, sys.maxsize - 1)
-_LIBRARIES = {"tensorflow": "TensorFlow", "keras": "Keras", "jax": "JAX"}
+_LIBRARIES = {"keras": "Keras"} | {module: name for name, module in FRAMEWORKS.items()}
 """Names of the modules; every job needs at least one."""
 
 
@@ -66,10 +66,8 @@ def main() -> None:
         raise
     except BaseException as error:
         job.has_failed = True
-        # `tfperf.step` and similar calls wrap it in their own error.
-        failed = error.__cause__ if isinstance(error, CaptureError) else error
-        if isinstance(failed, ModuleNotFoundError) and failed.name in _LIBRARIES and "tensorflow" not in sys.modules:
-            job.missing = _LIBRARIES[failed.name]
+        if isinstance(error, ModuleNotFoundError) and error.name in _LIBRARIES and not imported():
+            job.missing = _LIBRARIES[error.name]
             sys.excepthook = lambda *_: None  # The result contains the reason and the fix in one line.
         raise
     finally:
@@ -92,7 +90,7 @@ class _ScriptJob:
             self._timed = _TimedProfile(self._plan, self._plan.after_s, self.write)
 
     def start(self) -> None:
-        hook_keras(self._callback)
+        hook_libraries(self._callback)
         _count_steps(self._callback)
         leave = os._exit
 
@@ -150,27 +148,27 @@ class _ScriptJob:
 
     def _why_no_trace(self) -> Captured:
         ended_s, after_s = time.monotonic(), self._plan.after_s
-        if "tensorflow" not in sys.modules:
-            message = "the script did not import TensorFlow, so it was not profiled"
-            if not self.missing and "jax" in sys.modules:
-                fix = 'use jax.profiler.trace("logs") in the script, then tfperf analyze logs'
-                message = f"tfperf run profiles only TensorFlow, but the script uses JAX; {fix}"
-            elif self.missing or find_spec("tensorflow") is None:
+        framework = computing()
+        if framework is None:
+            message = "the script imported neither TensorFlow nor JAX, so it was not profiled"
+            if self.missing or not any(map(find_spec, FRAMEWORKS.values())):
                 fix = f"install tfperf in the environment of your job: pip install {_source_of_tfperf()}"
-                message = f"{self.missing or 'TensorFlow'} is not installed in this Python; {fix}"
-            return no_trace("no_tensorflow", message)
+                missing = self.missing or "neither TensorFlow nor JAX"
+                message = f"{missing} is {'not ' * bool(self.missing)}installed in this Python; {fix}"
+            return no_trace("no_framework", message)
         if self.has_failed and not (self._timed and self._timed.has_profiled):
             return no_trace("no_steps", "the script failed before profiling started")
         if after_s is None:
+            markers = "tfperf.step or jax.profiler.StepTraceAnnotation"
             hint = "profile by time with --after 10s"
-            return no_trace("no_steps", f"the script does not train with Keras or use tfperf.step; {hint}")
+            return no_trace("no_steps", f"the script does not train with Keras or use {markers}; {hint}")
         if self._timed and not self._timed.has_profiled:
             waited_from_s = self._timed.waited_from_s or (ended_s if self._plan.steps else self._started_s)
             seconds, hint_s = ended_s - waited_from_s, (waited_from_s + ended_s) / 2.0 - self._started_s
-            since = "importing TensorFlow" if self._plan.steps else "its start"
+            since = _READY[framework] if self._plan.steps else "its start"
             ended = f"the script ended {seconds:.1f} s after {since}, but profiling starts after {after_s:g} s"
             return no_trace("no_steps", f"{ended}; pass --after {max(round(hint_s, 1), 0.1):g}s")
-        return no_trace("idle", "no TensorFlow activity was recorded")
+        return no_trace("idle", f"no {framework} activity was recorded")
 
     def _listen(self, stop_fd: int) -> None:
         """Wait for the stop request that the parent sends before it passes on a fatal signal."""
@@ -191,7 +189,7 @@ class _ScriptJob:
 
 
 class _TimedProfile:
-    """Takes a timed profile once TensorFlow is imported; with steps planned, it retries while TensorFlow is idle."""
+    """Takes a timed profile once TensorFlow or JAX is ready; with steps planned, it retries while that is idle."""
 
     def __init__(self, plan: Plan, after_s: float, tell: Callable[[], object]) -> None:
         self._plan, self._after_s, self._tell = plan, after_s, tell
@@ -203,7 +201,7 @@ class _TimedProfile:
         self.has_profiled = False
         """Whether the start time was reached."""
         self.waited_from_s: float | None = None
-        """Start of the waiting time, if it counts from the end of TensorFlow's import."""
+        """Start of the waiting time, if it counts from when TensorFlow or JAX is ready."""
         self.result: Captured | None = None
 
     def finish(self, note: str = "") -> None:
@@ -214,15 +212,12 @@ class _TimedProfile:
     def run(self) -> None:
         pause_s = self._after_s
         # Importing takes long, and training comes after it.
-        while self._plan.steps:
-            spec = getattr(sys.modules.get("tensorflow"), "__spec__", None)
-            if spec is not None and not getattr(spec, "_initializing", False):
-                break
+        while self._plan.steps and ready() is None:
             if self._is_over.wait(_IMPORT_POLL_SECONDS):
                 return
         self.waited_from_s = time.monotonic() if self._plan.steps else None
         while not self._is_over.wait(pause_s) and self.result is None:
-            if "tensorflow" not in sys.modules:
+            if ready() is None:
                 pause_s = _IMPORT_POLL_SECONDS
                 continue
             with self._lock:
@@ -284,7 +279,6 @@ def _count_steps(callback: ProfileCallback) -> None:
         __slots__ = ("_counting",)
 
         def __enter__(self) -> CountedStep:
-            require_tensorflow()
             self._counting = callback.watched_step(self._name, self._number)
             if not self._counting.__enter__():
                 super().__enter__()
@@ -355,14 +349,15 @@ def _without_frames_of_tfperf(show: Any) -> Any:
 
 Patch = Callable[[ModuleType], None]
 _WITH_CALLBACK_LISTS = ("keras.src.callbacks", "tf_keras.src.callbacks")
+_WITH_MARKERS = "jax._src.profiler"
 _WITH_MODELS = ("keras.src.models.model", "keras.src.engine.training", "tf_keras.src.engine.training")
 
 
-def hook_keras(callback: ProfileCallback) -> None:
-    """Make Keras 2 and 3 call `callback`; call this before they are imported."""
+def hook_libraries(callback: ProfileCallback) -> None:
+    """Make Keras 2 and 3 and the step markers of JAX call `callback`; call this before they are imported."""
     lists = dict.fromkeys(_WITH_CALLBACK_LISTS, partial(_patch_lists, callback))
     models = dict.fromkeys(_WITH_MODELS, partial(_patch_models, callback))
-    sys.meta_path.insert(0, _PatchingFinder({**lists, **models}))
+    sys.meta_path.insert(0, _PatchingFinder({**lists, **models, _WITH_MARKERS: partial(_patch_markers, callback)}))
 
 
 class _PatchingFinder(MetaPathFinder):
@@ -418,3 +413,26 @@ def _patch_lists(callback: ProfileCallback, module: ModuleType) -> None:
 def _patch_models(callback: ProfileCallback, module: ModuleType) -> None:
     for mode, name in ON_BATCH.items():
         setattr(module.Model, name, callback.as_step(mode, getattr(module.Model, name)))
+
+
+def _patch_markers(callback: ProfileCallback, module: ModuleType) -> None:
+    original: Any = module.StepTraceAnnotation
+
+    class StepTraceAnnotation:
+        """Counts a step, and marks it with JAX's own class, whose event starts when its object is made."""
+
+        def __init__(self, name: str, **options: Any) -> None:
+            self._name, self._options = name, options
+
+        def __enter__(self) -> Any:
+            self._counting = callback.watched_step(None)
+            self._counting.__enter__()
+            self._marker = original(self._name, **self._options)
+            return self._marker.__enter__()
+
+        def __exit__(self, *error: Any) -> None:
+            self._marker.__exit__(*error)
+            self._counting.__exit__(None, None, None)
+
+    StepTraceAnnotation.__module__, StepTraceAnnotation.__qualname__ = original.__module__, original.__qualname__
+    vars(module)["StepTraceAnnotation"] = StepTraceAnnotation

@@ -29,9 +29,10 @@ from tfperf.base.units import format_bytes
 from tfperf.capture import local
 from tfperf.capture.address import Address
 from tfperf.capture.client import DaemonThreads
+from tfperf.capture.framework import ready
 from tfperf.capture.machine import USUAL_PORT, Machine, job_facts
 from tfperf.capture.outcomes import TracerOptions
-from tfperf.capture.tensorflow_session import TensorflowSession, require_tensorflow
+from tfperf.capture.session import Session, open_session
 from tfperf.formats.wire.schema import LARGEST_MESSAGE, OVERHEAD_KEY, PROFILER, SERVICE, read_message
 
 if TYPE_CHECKING:
@@ -98,9 +99,9 @@ def serve(port: int = USUAL_PORT, *, host: str = "127.0.0.1") -> Server:
     """Start a profiler server in this job, and print to stderr the command that profiles it.
 
     Port 0 selects a free port. Only this machine can connect unless `host` is changed; any client can read the job. At
-    most 32 connections are open; silent ones end. Raises CaptureError `no_tensorflow`, `port_taken` or `bad_address`.
+    most 32 connections are open; silent ones end. Each profile is of TensorFlow or JAX, whichever then computes. Raises
+    CaptureError `port_taken` or `bad_address`.
     """
-    require_tensorflow()
     _check_address(host, port)
     import grpc
 
@@ -207,7 +208,13 @@ class _RequestedSession(Struct, frozen=True):
         options = TracerOptions()  # Without a version, TensorFlow ignores the levels and uses its defaults.
         if opts.version:
             try:
-                options = TracerOptions(opts.host_tracer_level, opts.device_tracer_level, opts.python_tracer_level)
+                levels = (opts.host_tracer_level, opts.device_tracer_level, opts.python_tracer_level)
+                advanced = {
+                    entry.key: getattr(entry.value, kind)
+                    for entry in opts.advanced_configuration
+                    if (kind := entry.value.WhichOneof("value"))
+                }
+                options = TracerOptions(*levels, advanced)
             except TfperfError as error:
                 raise _RefusalError("INVALID_ARGUMENT", str(error)) from error
         delay_s = max(0.0, (opts.start_timestamp_ns - time.time_ns()) / 1e9)
@@ -233,7 +240,7 @@ class _Continuous(Struct, frozen=True):
     """A recording without an end time."""
 
     options: TracerOptions
-    session: TensorflowSession
+    session: Session
     ended: threading.Event = field(default_factory=threading.Event)
     """Set when it is no longer current."""
 
@@ -351,6 +358,9 @@ class ServerMethods:
 def _record(asked: _RequestedSession, context: Any) -> bytes:
     if asked.ended.wait(asked.delay_s):
         raise _RefusalError("CANCELLED", "the session was stopped before it started")
+    if ready() is None:  # Nothing computes yet.
+        _wait(asked.ended, asked.duration_s)
+        return bytes(PROFILER.message_class("ProfileResponse")(empty_trace=True).SerializeToString())
     session = _start_session(asked.options)
     started_s = time.perf_counter()
     _wait(asked.ended, asked.duration_s)
@@ -376,12 +386,14 @@ def _wait(ended: threading.Event, seconds: float) -> None:
             return
 
 
-def _start_session(options: TracerOptions) -> TensorflowSession:
+def _start_session(options: TracerOptions) -> Session:
+    if ready() is None:
+        raise CaptureError("idle", "the job has not started TensorFlow or JAX yet; try again later")
     try:
         scratch = Path(tempfile.mkdtemp(prefix="tfperf-"))
     except OSError as error:
         raise CaptureError("not_written", f"the job has no space for temporary files: {error}") from error
-    return TensorflowSession(options, scratch)
+    return open_session(options, scratch)
 
 
 def _counted(file: Path) -> Contents:

@@ -524,10 +524,31 @@ _OF_ENVIRONMENT = "TF_CONFIG"
 """Placeholder for no file, because click requires a value."""
 _HOST_LEVELS = "0 off, 1 user annotations, 2 ops, 3 everything."
 
+
+def _advanced(_context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, Any]:
+    """Return the values by name: true and false are bools, digits a number, and all other values text."""
+    options: dict[str, Any] = {}
+    for text in values:
+        name, separator, value = text.partition("=")
+        if not (name and separator):
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE, for example gpu_max_activity_api_events=4000000")
+        number = int(value) if re.fullmatch(r"-?\d{1,18}", value, re.ASCII) else value
+        options[name] = {"true": True, "false": False}.get(value, number)
+    return options
+
+
 tracer_options = together(
     click.option("--host-tracer-level", type=Integer(0, 3), default=2, show_default=True, help=_HOST_LEVELS),
     click.option("--device-tracer-level", type=Integer(0, 1), default=1, show_default=True, help="0 off, 1 on."),
     click.option("--python-trace", is_flag=True, help="Record every Python call (makes the job much slower)."),
+    click.option(
+        "--profiler-option",
+        "advanced",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=_advanced,
+        help="Option of JAX's profiler: an entry of ProfileOptions.advanced_configuration.",
+    ),
 )
 
 
@@ -536,7 +557,8 @@ def take_tracer_options(options: dict[str, Any]) -> TracerOptions:
     from tfperf.capture.outcomes import TracerOptions
 
     names = ("host_tracer_level", "device_tracer_level", "python_trace")
-    return TracerOptions(*(int(options.pop(name)) for name in names))
+    host, device, python = (int(options.pop(name)) for name in names)
+    return TracerOptions(host, device, python, options.pop("advanced"))
 
 
 LISTS = together(

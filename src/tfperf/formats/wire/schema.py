@@ -175,8 +175,11 @@ _SERVICE_MESSAGES: Messages = {
         "include_dataset_ops 1 bool, host_tracer_level 2 uint32, device_tracer_level 3 uint32, "
         "python_tracer_level 4 uint32, version 5 uint32, device_type 6 int32, enable_hlo_proto 7 bool, "
         "start_timestamp_ns 8 uint64, duration_ms 9 uint64, repository_path 10 string, "
+        "advanced_configuration 12 []AdvancedEntry, "
         "raise_error_on_start_failure 13 bool, session_id 14 string, override_hostname 15 string"
     ),
+    "AdvancedEntry": "key 1 string, value 2 AdvancedValue",
+    "AdvancedValue": "string_value 1 string value, bool_value 2 bool value, int64_value 3 int64 value",
     "ProfileRequest": (
         "duration_ms 1 uint64, max_events 2 uint64, tools 3 []string, opts 4 ProfileOptions, "
         "repository_root 5 string, session_id 6 string, host_name 7 string, emit_xspace 9 bool"

@@ -16,7 +16,8 @@ PERMISSION_FIX = (
     "container with --cap-add=SYS_ADMIN (Kubernetes: securityContext: capabilities: add: [SYS_ADMIN])"
 )
 LIBRARY_FIX = (
-    'in the job\'s environment, `pip install "tensorflow[and-cuda]"` (or nvidia-cuda-cupti-cu12), or add '
+    'in the job\'s environment, `pip install "tensorflow[and-cuda]"` (or nvidia-cuda-cupti-cu12; for JAX, '
+    '`pip install "jax[cuda13]"`), or add '
     "extras/CUPTI/lib64 of the CUDA toolkit to LD_LIBRARY_PATH; then restart the job"
 )
 _OTHER_PROFILER_FIX = "stop the other profiler (nsys, ncu, or `dcgmi profile --pause` for DCGM) and try again"

@@ -612,13 +612,10 @@ ADVICE: Mapping[str, Advice] = {
         urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html"},
     ),
     "record_python": Advice(
-        texts={
-            **in_tensorflow("record the Python functions: tfperf run --python-trace train.py, for ten steps"),
-            "jax": "record the Python functions: jax.profiler.ProfileOptions with python_tracer_level = 1",
-        },
+        texts=everywhere("record the Python functions: tfperf run --python-trace train.py, for ten steps"),
         url=f"{GUIDE}/profiler",
         urls={"jax": "https://docs.jax.dev/en/latest/profiling.html"},
-        snippets=in_tensorflow("  tfperf run --python-trace train.py"),
+        snippets=everywhere("  tfperf run --python-trace train.py"),
     ),
     "wait_in_threads": Advice(
         texts={

@@ -59,8 +59,12 @@ def _recorded(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
 def _added(hosts: Sequence[HostEnvironment]) -> Iterator[Fact]:
     facts = [host.facts for host in hosts]
     software = (("Keras", "keras_version"), ("Python", "python_version"), ("captured by tfperf", "tfperf_version"))
-    with_it = (f"{name} {version}" for name, key in software if (version := _values(facts, key)))
-    yield from _fact("tensorflow_version", "TensorFlow", _values(facts, "tensorflow_version"), note=", ".join(with_it))
+    with_it = [f"{name} {version}" for name, key in software if (version := _values(facts, key))]
+    tensorflow, python = _values(facts, "tensorflow_version"), _values(facts, "python_version")
+    yield from _fact("tensorflow_version", "TensorFlow", tensorflow, note=", ".join(with_it))
+    if tensorflow is None:
+        others = [text for text in with_it if not text.startswith("Python ")]
+        yield from _fact("python_version", "Python", python, note=", ".join(others))
     yield from _fact("cpu_model", "CPU", _values(facts, "cpu_model"))
     limits = [_core_limits(host) for host in hosts]
     yield from _fact("cores", "Cores", _values(hosts, "cores"), "count", listed([*dict.fromkeys(filter(None, limits))]))

@@ -13,7 +13,7 @@ from itertools import pairwise
 import pytest
 
 from tfperf.capture.local import StepTimes
-from tfperf.capture.tensorflow_session import PythonWatch
+from tfperf.capture.session import PythonWatch
 
 
 def test_collections_are_noted_with_the_line_that_ran() -> None:
@@ -30,7 +30,7 @@ def test_collections_are_noted_with_the_line_that_ran() -> None:
     assert begin_ns <= longest.start_ns <= longest.start_ns + longest.duration_ns <= end_ns
     assert (longest.generation, longest.thread) == (2, threading.get_native_id())
     assert longest.collected >= 20_000
-    assert longest.place.startswith("test_tensorflow_session.py:")
+    assert longest.place.startswith("test_session.py:")
     assert longest.place.endswith(" test_collections_are_noted_with_the_line_that_ran")
     assert facts["gc_count"] >= len(record.pauses) > 0
     assert facts["gc_ms"] >= longest.duration_ns / 1e6
