@@ -1,4 +1,4 @@
-"""tfperf: show where the step time of a TensorFlow job goes, from its profile, and record profiles.
+"""tfperf: show where the step time of a TensorFlow or JAX job goes, from its profile, and record profiles.
 
 import tfperf
 

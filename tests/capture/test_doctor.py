@@ -227,7 +227,7 @@ def test_a_machine_with_all_that_can_be_wrong(made: Made, tmp_path: Path) -> Non
     made.listen(6009, 4711, 123, "python", "train.py")
     checks = run_checks(tmp_path / "logs", machine=made.machine)
     text = render(doctor_report(checks), "table", RenderOptions(width=80))
-    software = ["Python", "tfperf", "TensorFlow", "Keras", "protobuf", "grpcio"]
+    software = ["Python", "tfperf", "TensorFlow", "JAX", "Keras", "protobuf", "grpcio"]
     machine = ["GPU", "libcupti", "driver's permission", "port", "log folder", "disk space"]
     assert [check.name for check in checks] == software + machine
     assert max(map(len, text.splitlines())) <= 80
@@ -235,6 +235,7 @@ def test_a_machine_with_all_that_can_be_wrong(made: Made, tmp_path: Path) -> Non
 
 
 TENSORFLOW = "tensorflow 2.21.0"
+JAX = ["jax 0.10.2 jaxlib (<=0.10.2,>=0.10.1)", "jaxlib 0.10.2"]
 WITH_PROTOBUF = f"{TENSORFLOW} protobuf (>=6.31.1,<8.0.0)"
 
 
@@ -242,7 +243,14 @@ WITH_PROTOBUF = f"{TENSORFLOW} protobuf (>=6.31.1,<8.0.0)"
     ("installed", "name", "status", "fix"),
     [
         ([], "Python", "ok", ""),
-        ([], "TensorFlow", "warn", "pip install tensorflow, if jobs use this environment"),
+        ([], "TensorFlow", "warn", "pip install tensorflow, or jax, if jobs use this environment"),
+        ([], "JAX", "ok", ""),
+        (JAX, "TensorFlow", "ok", ""),
+        (JAX, "JAX", "ok", ""),
+        (JAX[:1], "JAX", "fail", "pip install jax==0.10.2"),
+        ([JAX[0], "jaxlib 0.9.0"], "JAX", "warn", "pip install jax==0.10.2"),
+        ([*JAX, "jax-cuda13-plugin 0.10.2"], "JAX", "ok", ""),
+        ([*JAX, "jax-cuda13-plugin 0.10.1"], "JAX", "warn", 'pip install "jax-cuda13-plugin[with-cuda]==0.10.2"'),
         ([], "protobuf", "fail", "pip install protobuf"),
         ([], "grpcio", "fail", "pip install grpcio"),
         ([TENSORFLOW, "tensorflow-cpu 2.20.0"], "TensorFlow", "warn", "pip uninstall -y tensorflow tensorflow-cpu"),
@@ -280,7 +288,48 @@ def test_packages_that_get_along(made: Made) -> None:
         made.install(name, version)
     checks = software_checks(made.machine)
     assert {check.status for check in checks} == {"ok"}
-    assert [check.found for check in checks[1:]] == ["0.1.0", "tensorflow 2.21.0", "keras 3.15.1", "6.31.1", "1.85.1"]
+    found = [check.found for check in checks[1:]]
+    assert found == ["0.1.0", "tensorflow 2.21.0", "not installed", "keras 3.15.1", "6.31.1", "1.85.1"]
+
+
+def test_a_jax_that_cannot_use_the_devices_of_the_machine(made: Made) -> None:
+    made.install("jax", "0.10.2")
+    made.install("jaxlib", "0.10.2")
+    made.gpu()
+    check = made.gpu_check("GPU")
+    assert (check.status, check.found) == ("warn", "1 x NVIDIA H200; this JAX has no CUDA plugin")
+    assert check.fix.startswith('pip install -U "jax[cuda13]"')
+    made.install("jax-cuda13-plugin", "0.10.2")
+    assert made.gpu_check("GPU").status == "ok"
+    network, chips = ("0x1ae0", "0x0042"), [("0x1ae0", "0x006f")] * 4
+    for number, (vendor, device) in enumerate([network, *chips, ("0x10de", "0x006f")]):
+        made.file(f"sys/bus/pci/devices/0000:00:0{number}.0/vendor", f"{vendor}\n")
+        made.file(f"sys/bus/pci/devices/0000:00:0{number}.0/device", f"{device}\n")
+    check = made.software_check("JAX")
+    assert (check.status, check.fix) == ("warn", 'pip install "jax[tpu]==0.10.2"')
+    assert check.found == "0.10.2, jax-cuda13-plugin 0.10.2, 4 TPU chips, but libtpu is not installed"
+    made.install("libtpu", "0.0.42")
+    found = "0.10.2, jax-cuda13-plugin 0.10.2, libtpu 0.0.42, 4 TPU chips"
+    assert made.software_check("JAX") == Check("JAX", "ok", found)
+
+
+def test_the_libcupti_that_jax_loads(made: Made) -> None:
+    """That of the CUDA version of the plugin: another one does not serve."""
+    made.gpu()
+    for name in ("jax", "jaxlib", "jax-cuda13-plugin"):
+        made.install(name, "0.10.2")
+    folder = made.packages / "nvidia"
+    (folder / "cuda_cupti/lib").mkdir(parents=True)
+    (folder / "cuda_cupti/lib/libcupti.so.12").touch()
+    check = made.gpu_check("libcupti")
+    assert (check.status, check.fix) == ("fail", 'pip install "jax-cuda13-plugin[with-cuda]==0.10.2"')
+    assert check.found == "libcupti.so.13, which jax-cuda13-plugin loads, not found: traces may have no GPU events"
+    (folder / "cu13/lib").mkdir(parents=True)
+    (folder / "cu13/lib/libcupti.so.13").touch()
+    assert made.gpu_check("libcupti") == Check("libcupti", "ok", str(folder / "cu13/lib/libcupti.so.13"))
+    made.install("tensorflow", "2.21.0")
+    both = f"{folder / 'cu13/lib/libcupti.so.13'}, {folder / 'cuda_cupti/lib/libcupti.so.12'}"
+    assert made.gpu_check("libcupti").found == both
 
 
 # --- jobs: a double of a server ---

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from builders import known
-from job_environment import job_environment
+from job_environment import job_environment, run_python, with_jax
 
 import tfperf
 from tfperf.capture.keras_callback import ProfileCallback
@@ -111,6 +111,33 @@ scenario("no_folder", fit)
 results["tensorboard"] = "tensorboard" in sys.modules
 print(json.dumps(results))
 """
+
+
+_ON_JAX = """
+import os, sys
+os.environ["KERAS_BACKEND"] = "jax"
+import keras
+import numpy as np
+from tfperf.keras import ProfileCallback
+
+x = np.random.rand(640, 8).astype("float32")
+model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+with ProfileCallback(sys.argv[1], (10, 19), verbose=False) as callback:
+    model.fit(x, x[:, :1], batch_size=16, verbose=0, callbacks=[callback])
+print(callback.result.path, "tensorflow" in sys.modules)
+"""
+
+
+@with_jax
+def test_keras_on_jax(tmp_path: Path) -> None:
+    path, has_tensorflow = run_python("-c", _ON_JAX, tmp_path, lean=False).stdout.split()
+    assert has_tensorflow == "False"
+    analysis = tfperf.load(path, sections=["steps", "environment"])
+    assert analysis["steps"].steps.numbers.tolist() == list(range(10, 20))
+    (environment,) = analysis["environment"]
+    assert (environment.facts.batch_size, environment.facts.steps_per_execution) == (16, 1)
+    assert environment.jax_version
 
 
 @pytest.fixture(scope="module", params=["keras", pytest.param("tf_keras", marks=_OLD_KERAS)])

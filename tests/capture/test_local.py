@@ -389,14 +389,18 @@ def test_an_end_that_cannot_write_says_so_in_one_line(tmp_path: Path) -> None:
     assert "no trace was written: cannot write" in done.stderr
 
 
-def test_without_tensorflow(tmp_path: Path) -> None:
+def test_without_a_framework(tmp_path: Path) -> None:
+    """Nothing is imported for a program that does not compute, nor refused to one that computes later."""
     script = (
-        "sys.modules['tensorflow'] = None\n"
         "from tfperf.capture.server import serve\n"
-        "calls = (lambda: local.start(LOGS / 'logs'), lambda: local.step(1).__enter__(), serve)\n"
-        "print(json.dumps([reason(call)[0] for call in calls] + os.listdir(LOGS)))"
+        "serve(0).stop()\n"
+        "with local.step(1): pass\n"
+        "imported = [name for name in ('tensorflow', 'jax') if name in sys.modules]\n"
+        "print(json.dumps([reason(local.start, LOGS / 'logs'), imported, os.listdir(LOGS)]))"
     )
-    assert json.loads(run(script, tmp_path).stdout) == ["no_tensorflow"] * 3
+    (reason, message), imported, left = json.loads(run(script, tmp_path).stdout)
+    assert (reason, imported, left) == ("no_framework", [], [])
+    assert message.endswith("import the one that computes before profiling")
 
 
 # Two processes under one TF_CONFIG profile themselves into one run, whichever way they are profiled

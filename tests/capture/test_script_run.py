@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from importlib import metadata
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 import pytest
 from capture.conftest import ended, read_until, start_tfperf
 from click.testing import Result
-from job_environment import job_environment
+from job_environment import job_environment, with_jax
 
 import tfperf
 from tfperf.capture import script_run
@@ -91,6 +92,8 @@ class Runs:
     ) -> subprocess.Popen[str]:
         (self.folder / "train.py").write_text(script)
         environment = job_environment(keras="keras" in script if keras is None else keras)
+        if "import jax\n" in script:
+            environment = {**os.environ}
         words = ("run", *options, "train.py", *arguments)
         return start_tfperf(self.folder, *words, env=environment, stdin=subprocess.PIPE)
 
@@ -184,8 +187,8 @@ def test_a_script_has_the_variables_of_its_user(tmp_path: Path) -> None:
 def test_a_script_without_tensorflow(run: Runs) -> None:
     code, out, err = run("print('fine'); raise SystemExit(4)", options=JSON)
     assert (code, out) == (4, "fine\n")
-    assert "did not import TensorFlow" in err
-    assert run.report()["summary"]["reason"] == "no_tensorflow"
+    assert "imported neither TensorFlow nor JAX" in err
+    assert run.report()["summary"]["reason"] == "no_framework"
 
 
 _BARE = """
@@ -203,17 +206,17 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Bare
 
 
 @pytest.mark.parametrize(
-    ("script", "library"),
+    ("script", "problem"),
     [
-        ("from tensorflow.keras import layers", "TensorFlow"),
-        ("import keras", "Keras"),
-        ("import jax.numpy as jnp", "JAX"),
-        ("import tfperf\nwith tfperf.step(0): pass", "TensorFlow"),
-        ("try:\n    import tensorflow\nexcept ImportError:\n    raise SystemExit(1)", "TensorFlow"),
+        ("from tensorflow.keras import layers", "TensorFlow is not"),
+        ("import keras", "Keras is not"),
+        ("import jax.numpy as jnp", "JAX is not"),
+        ("import tfperf\nwith tfperf.step(0): pass", "neither TensorFlow nor JAX is"),
+        ("try:\n    import jax\nexcept ImportError:\n    raise SystemExit(1)", "neither TensorFlow nor JAX is"),
     ],
 )
 def test_a_script_in_a_python_without_its_library(
-    script: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line with the fix, in place of a traceback."""
     (tmp_path / "sitecustomize.py").write_text(_BARE)
@@ -221,17 +224,60 @@ def test_a_script_in_a_python_without_its_library(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     done = ended(start_tfperf(tmp_path, "run", "train.py"))
     assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-    assert f"{library} is not installed in this Python; install tfperf in " in done.err
+    assert f"{problem} installed in this Python; install tfperf in " in done.err
 
 
-def test_a_script_of_jax_without_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
+_JAX = """
+import sys, time
+import jax
+import jax.numpy as jnp
+from jax.profiler import StepTraceAnnotation
+
+@jax.jit
+def train_step(w, x):
+    return w - 0.1 * jax.grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+
+w, x = jnp.ones((64, 8)), jnp.ones((32, 64))
+end = time.monotonic() + 60
+number = 100
+while STOP:
+    with MARKER:
+        w = train_step(w, x)
+        time.sleep(0.002)
+    number += 1
+print("tensorflow" in sys.modules, w.shape)
+"""
+
+
+@with_jax
+def test_steps_that_a_script_of_jax_marks(run: Runs) -> None:
+    """They are counted from 0, and keep the numbers that the script gives them."""
+    script = _JAX.replace("STOP", "number < 150").replace("MARKER", 'StepTraceAnnotation("train", step_num=number)')
+    code, out, err = run(script, options=("--steps", "20..29", *JSON))
+    assert (code, out) == (0, "False (64, 8)\n"), err
+    analysis = tfperf.load(run.folder / "logs", sections=["steps", "environment"])
+    steps = analysis["steps"].steps
+    assert (steps.source, steps.numbers.tolist()) == ("markers", list(range(120, 130)))
+    assert analysis["environment"][0].jax_version == version("jax")
+
+
+@with_jax
+def test_a_script_of_jax_without_markers_is_profiled_by_time(run: Runs) -> None:
+    """Once its devices have started; steps are the calls of its function, and their work is in the profile."""
+    script = _JAX.replace("STOP", "time.monotonic() < end").replace("MARKER", "contextlib.nullcontext()")
+    options = ("--after", "100ms", "--duration", "1s", "--stop-after-profile", *JSON)
+    code, out, err = run("import contextlib" + script, options=options)
+    assert (code, out) == (0, ""), err
+    analysis = tfperf.load(run.folder / "logs", sections=["steps", "functions"])
+    assert (analysis["steps"].steps.source, len(analysis["steps"].steps) > 1) == ("jitted calls", True)
+    assert "train_step" in [function.name for function in analysis["functions"].jitted.functions]
+
+
+def test_a_script_of_jax_that_ends_too_early_is_told_what_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
     monkeypatch.setitem(sys.modules, "jax", ModuleType("jax"))
-    message = without_trace()._why_no_trace().message
-    assert message == (
-        "tfperf run profiles only TensorFlow, but the script uses JAX; "
-        'use jax.profiler.trace("logs") in the script, then tfperf analyze logs'
-    )
+    message = without_trace(steps=(10, 19), after_s=10.0)._why_no_trace().message
+    assert "s after JAX started its devices, but profiling starts after 10 s; pass --after" in message
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ import pytest
 from capture.serving_job import ServingJob, contents, refusal, request, start_call
 
 from tfperf.capture import server
+from tfperf.capture.client import profile_request
+from tfperf.capture.outcomes import TracerOptions
 from tfperf.formats.wire.capture_plane import CaptureFacts
 from tfperf.formats.wire.schema import read_message
 from tfperf.trace.read import read_host
@@ -299,9 +301,14 @@ def test_a_server_that_is_being_stopped_starts_nothing(job: ServingJob) -> None:
     job.do("other.stop()")
 
 
-def test_idle_connections_are_few_and_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advanced_options_arrive() -> None:
+    advanced: dict[str, bool | int | str] = {"on": True, "size": 4_000_000, "mode": "TRACE_COMPUTE"}
+    asked = profile_request(TracerOptions(3, 1, 0, advanced), 50, Path("logs/run/host.xplane.pb"))
+    assert server._RequestedSession.parse(asked.SerializeToString()).options == TracerOptions(3, 1, 0, advanced)
+
+
+def test_idle_connections_are_few_and_end() -> None:
     """Connections that say nothing take few file descriptors of the job that serves, and not for long."""
-    monkeypatch.setattr(server, "require_tensorflow", lambda: None)
     count = 120
     with ExitStack() as stack:
         running = stack.enter_context(server.serve(0))

@@ -1,1 +1,1 @@
-"""Captures of running jobs, from outside or inside. Only this package imports tensorflow or grpc."""
+"""Captures of running jobs, from outside or inside. Only this package imports tensorflow, jax or grpc."""

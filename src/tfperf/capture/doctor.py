@@ -222,9 +222,7 @@ def _take_trace(client: ProfilerClient, folder: Path, duration_ms: int) -> Conte
         return None
     elif not place.is_file():
         problem = f"{client.address} responds, but writes traces to its own disk (this one: {place})"
-        raise CaptureError(
-            "written_remotely", f"{problem}; update TensorFlow or JAX in the job, or copy traces from there"
-        )
+        raise CaptureError("written_remotely", f"{problem}; update TensorFlow in the job, or copy traces from there")
     return look_into(place)
 
 

@@ -142,6 +142,7 @@ def begin(
         if is_running():
             raise CaptureError("already_started", "tfperf is already profiling this process; call tfperf.stop() first")
         folder = RunFolder(logdir, name())
+        wait_for_devices()
         try:
             profiler = open_session(options, folder.scratch(), framework)
         except BaseException:
@@ -156,7 +157,8 @@ def begin(
 def stop() -> Captured:
     """Stop profiling, write the trace, and return its path and contents. The session ends in any case.
 
-    Raises CaptureError with reason `not_started`, `not_written`, or `bad_reply` if the trace is damaged.
+    It waits for the work of the devices first. Raises CaptureError with reason `not_started`, `not_written`, or
+    `bad_reply` if the trace is damaged.
     """
     return end({})
 
@@ -168,6 +170,7 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
         if _running is None:
             raise CaptureError("not_started", "this process is not being profiled; call tfperf.start() first")
         session, _running = _running, None
+        wait_for_devices()
         ended_s = time.perf_counter()
         worker = host_name()
         overhead: dict[str, float] = {}
@@ -243,9 +246,9 @@ class profile:  # noqa: N801 - used like a function
 
 
 class step:  # noqa: N801 - used like a function
-    """Mark one training step: `with tfperf.step(number):`. Without a running profile, this takes about a microsecond.
+    """Mark one training step: `with tfperf.step(number):`. Without a running profile, this takes about 1 µs.
 
-    tfperf, TensorBoard and XProf recognize the root event as a step, of TensorFlow or JAX: whichever computes.
+    tfperf, TensorBoard and XProf recognize the root event, of TensorFlow or JAX, as a step.
     """
 
     __slots__ = ("_end", "_name", "_number")
@@ -333,7 +336,6 @@ class SafeProfile:
                 problem = f"Keras uses {keras}" if keras else "the program uses neither TensorFlow nor JAX"
                 self.result = no_trace("no_framework", f"{problem}, so it cannot be profiled")
                 return False
-            wait_for_devices()
             try:
                 begin(self._logdir, self._options, self._name, framework)
             except Exception as error:
@@ -351,7 +353,6 @@ class SafeProfile:
         with self._lock:
             if self.is_running:
                 atexit.unregister(self._at_exit)
-                wait_for_devices()
                 try:
                     captured = end(self.keras_facts)
                     self.result = replace(captured, message=captured.message or note)

@@ -126,7 +126,7 @@ class _ScriptJob:
             results = [self._plan.steps and self._callback.result, self._timed and self._timed.result]
             taken = [result for result in results if result]
             captured = next((result for result in taken if result.path), taken[0] if taken else None)
-            if captured is None and is_over:
+            if is_over and (captured is None or computing() is None):  # Steps that compute nothing are not too few.
                 captured = self._why_no_trace()
             if captured is not None:
                 with contextlib.suppress(OSError):

@@ -189,7 +189,7 @@ def _show_warning(message: Warning | str, category: type[Warning], *where: Any, 
 )
 @click.version_option(__version__, "-V", "--version", prog_name="tfperf")
 def main() -> None:
-    """Profile TensorFlow jobs, and report where step time goes and what to change.
+    """Profile TensorFlow and JAX jobs, and report where step time goes and what to change.
 
     \b
     Example:

@@ -79,9 +79,10 @@ if TYPE_CHECKING:
 def command(
     logdir: Path, analyze: bool, format_name: str | None, output: Path | None, force: bool, **values: Any
 ) -> None:
-    """Profile running jobs over the network, or explain why no trace was received. TensorFlow is not required.
+    """Profile running jobs over the network, or explain why no trace was received. Requires neither TensorFlow nor JAX.
 
-    Each job needs a profiler server: `tfperf.serve()` in its code, or `tf.profiler.experimental.server.start(6009)`.
+    Each job needs a profiler server: `tfperf.serve()` in its code, `tf.profiler.experimental.server.start(6009)` or
+    `jax.profiler.start_server(6009)`.
     All workers start at the same time, and their files are stored in one run. Workers that fail are listed on stderr.
     Ctrl-C ends the profile early and keeps the recorded events. Exit code 1 if no worker sends a trace, or one sends
     less than requested; 130 if Ctrl-C leaves one without a trace.

@@ -46,11 +46,11 @@ from tfperf.report.render import FORMATS
 def command(command: tuple[str, ...], format_name: str | None, output: Path | None, force: bool, **values: Any) -> None:
     """Run a Python script, profile some of its steps, and print the report when the script ends.
 
-    Steps are Keras batches or steps marked with `tfperf.step`. By default, profiling starts at step 10 and lasts 4 s,
-    but at least 10 and at most 200 steps. A script with neither is profiled for 4 s, starting 10 s after it imports
-    TensorFlow; --after and --duration change that. Put options before SCRIPT; arguments after it are passed to the
-    script. The exit code is the exit code of the script, but 1 instead of 0 if no profile was captured or the report
-    cannot be written.
+    Steps are Keras batches or steps marked with `tfperf.step` or `jax.profiler.StepTraceAnnotation`. By default,
+    profiling starts at step 10 and lasts 4 s, but at least 10 and at most 200 steps. A script without such steps is
+    profiled for 4 s, starting 10 s after it imports TensorFlow or JAX starts its devices; --after and --duration change
+    that. Put options before SCRIPT; arguments after it are passed to the script. The exit code is the exit code of the
+    script, but 1 instead of 0 if no profile was captured or the report cannot be written.
 
     \b
     Example:

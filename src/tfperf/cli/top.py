@@ -48,10 +48,11 @@ if TYPE_CHECKING:
 @click.option("--record", is_flag=True, help="Record every sample to the logdir.")
 @options.TLS_CA
 def command(once: bool, format_name: str, metrics_port: int | None, **values: Any) -> None:
-    """Watch running jobs in a live view. TensorFlow is not required; the view requires Textual: pip install
-    'tfperf[top]'.
+    """Watch running jobs in a live view. Requires neither TensorFlow nor JAX; the view requires Textual:
+    pip install 'tfperf[top]'.
 
-    Each job needs a profiler server: `tfperf.serve()` in its code, or `tf.profiler.experimental.server.start(6009)`.
+    Each job needs a profiler server: `tfperf.serve()` in its code, `tf.profiler.experimental.server.start(6009)` or
+    `jax.profiler.start_server(6009)`.
     Every --interval, all workers are profiled for --duration at the same time. tfperf does not sample a worker that is
     still sending a reply, and retries a worker that is gone. It samples less often if it measures that samples slow a
     job down. No file is written unless you record a sample or write its page. Press ? for a list of keys, q to quit.

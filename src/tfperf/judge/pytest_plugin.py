@@ -238,7 +238,7 @@ class Profiled:
 
 @pytest.fixture
 def tfperf_profile(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Profiled]]:
-    """Profile a block of this test with TensorFlow's profiler: `with tfperf_profile() as p: train()`.
+    """Profile a block of this test: `with tfperf_profile() as p: train()`.
 
     Then use `p.input_bound`, `p.step_time_ms`, `p.retraces`, `p.check(max_input_bound="10%")` and so on. If the test
     fails, its failure text contains the report. The profile is kept below `tmp_path`, or in `logdir`.
