@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal
 
 Framework = Literal["TensorFlow", "JAX"]
@@ -68,14 +68,20 @@ def start_marker(name: str, number: int) -> Callable[[], object] | None:
         return partial(annotation.__exit__, None, None, None)
     if framework is None:
         return None
-    from tensorflow.python.profiler.internal import _pywrap_traceme
-
+    tracing = _tensorflow_tracing()
     # TensorFlow before 2.21 does not report whether a profile is running.
-    enabled = getattr(_pywrap_traceme, "traceme_enabled", None)
+    enabled = getattr(tracing, "traceme_enabled", None)
     if enabled is not None and not enabled():
         return None
-    stop: Callable[[], object] = _pywrap_traceme.TraceMe(name, step_num=number, _r=1).Stop
+    stop: Callable[[], object] = tracing.TraceMe(name, step_num=number, _r=1).Stop
     return stop
+
+
+@cache
+def _tensorflow_tracing() -> Any:
+    from tensorflow.python.profiler.internal import _pywrap_traceme
+
+    return _pywrap_traceme
 
 
 def wait_for_devices() -> None:

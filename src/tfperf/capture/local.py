@@ -130,7 +130,14 @@ def start(
     `not_written` if `logdir` cannot be written to, and TfperfError for an invalid run name; then nothing was started.
     """
     options = TracerOptions(host_tracer_level, device_tracer_level, python_tracer_level, dict(advanced or {}))
+    _wait_for_jax()
     begin(logdir, options, lambda: profile_count.next_name(run))
+
+
+def _wait_for_jax() -> None:
+    """Wait for the devices of JAX, whose calls return early; waiting for those of TensorFlow would be recorded."""
+    if computing() == "JAX":
+        wait_for_devices()
 
 
 def begin(
@@ -142,7 +149,6 @@ def begin(
         if is_running():
             raise CaptureError("already_started", "tfperf is already profiling this process; call tfperf.stop() first")
         folder = RunFolder(logdir, name())
-        wait_for_devices()
         try:
             profiler = open_session(options, folder.scratch(), framework)
         except BaseException:
@@ -157,9 +163,11 @@ def begin(
 def stop() -> Captured:
     """Stop profiling, write the trace, and return its path and contents. The session ends in any case.
 
-    It waits for the work of the devices first. Raises CaptureError with reason `not_started`, `not_written`, or
+    With JAX, it waits for the work of the devices first. Raises CaptureError with reason `not_started`, `not_written`, or
     `bad_reply` if the trace is damaged.
     """
+    if is_running():
+        _wait_for_jax()
     return end({})
 
 
@@ -170,7 +178,6 @@ def end(keras_facts: Mapping[str, int]) -> Captured:
         if _running is None:
             raise CaptureError("not_started", "this process is not being profiled; call tfperf.start() first")
         session, _running = _running, None
-        wait_for_devices()
         ended_s = time.perf_counter()
         worker = host_name()
         overhead: dict[str, float] = {}
@@ -336,6 +343,7 @@ class SafeProfile:
                 problem = f"Keras uses {keras}" if keras else "the program uses neither TensorFlow nor JAX"
                 self.result = no_trace("no_framework", f"{problem}, so it cannot be profiled")
                 return False
+            wait_for_devices()
             try:
                 begin(self._logdir, self._options, self._name, framework)
             except Exception as error:
@@ -353,6 +361,7 @@ class SafeProfile:
         with self._lock:
             if self.is_running:
                 atexit.unregister(self._at_exit)
+                wait_for_devices()
                 try:
                     captured = end(self.keras_facts)
                     self.result = replace(captured, message=captured.message or note)
