@@ -163,7 +163,7 @@ def begin(
 def stop() -> Captured:
     """Stop profiling, write the trace, and return its path and contents. The session ends in any case.
 
-    With JAX, it waits for the work of the devices first. Raises CaptureError with reason `not_started`, `not_written`, or
+    With JAX, it waits for the devices first. Raises CaptureError with reason `not_started`, `not_written`, or
     `bad_reply` if the trace is damaged.
     """
     if is_running():
