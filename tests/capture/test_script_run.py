@@ -263,12 +263,13 @@ def test_steps_that_a_script_of_jax_marks(run: Runs) -> None:
 @with_jax
 def test_a_script_of_jax_without_markers_is_profiled_by_time(run: Runs) -> None:
     """Once its devices have started; steps are the calls of its function, and their work is in the profile."""
-    script = _JAX.replace("STOP", "number < 500").replace("MARKER", "contextlib.nullcontext()")
+    script = _JAX.replace("STOP", "number < 1600").replace("MARKER", "contextlib.nullcontext()")
     code, out, err = run("import contextlib" + script, options=("--after", "100ms", "--duration", "100s", *JSON))
     assert (code, out) == (0, "False (64, 8)\n"), err
     analysis = tfperf.load(run.folder / "logs", sections=["steps", "functions"])
     assert (analysis["steps"].steps.source, len(analysis["steps"].steps) > 1) == ("jitted calls", True)
-    assert "train_step" in [function.name for function in analysis["functions"].jitted.functions]
+    (function,) = analysis["functions"].jitted.functions
+    assert (function.name, function.compiling_calls) == ("train_step", 0), "it is compiled before the profile starts"
 
 
 def test_a_script_of_jax_that_ends_too_early_is_told_what_to_try(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,6 +277,9 @@ def test_a_script_of_jax_that_ends_too_early_is_told_what_to_try(monkeypatch: py
     monkeypatch.setitem(sys.modules, "jax", ModuleType("jax"))
     message = without_trace(steps=(10, 19), after_s=10.0)._why_no_trace().message
     assert "s after JAX started its devices, but profiling starts after 10 s; pass --after" in message
+    job = without_trace(after_s=1.0)
+    job._started_s -= 5.0
+    assert "the script ended while JAX started or compiled its functions" in job._why_no_trace().message
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,21 @@ Nothing is imported that the program has not imported.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any, Literal
+from types import FrameType
+from typing import Any, Literal, cast
 
 Framework = Literal["TensorFlow", "JAX"]
 FRAMEWORKS: dict[Framework, str] = {"TensorFlow": "tensorflow", "JAX": "jax"}
 """The modules of the frameworks."""
+_COMPILER = tuple(
+    f"{os.sep}jax{os.sep}_src{os.sep}{file.replace('/', os.sep)}"
+    for file in ("compiler.py", "interpreters/mlir.py", "interpreters/partial_eval.py")
+)
+"""Files of JAX whose functions run while it traces, lowers and compiles a program."""
 
 
 def imported() -> list[Framework]:
@@ -51,6 +58,18 @@ def jax_has_started() -> bool:
     started = getattr(bridge, "backends_are_initialized", None)
     # A JAX without this function counts as started, as soon as its modules are there.
     return bool(started()) if started else bridge is not None and hasattr(sys.modules.get("jax"), "profiler")
+
+
+def compiling() -> list[FrameType]:
+    """Return a frame of each compilation of JAX that runs: the outermost of its thread, which tells it from others."""
+    frames = []
+    for frame in sys._current_frames().values():
+        found, current = None, cast(FrameType | None, frame)
+        while current is not None:
+            found = current if current.f_code.co_filename.endswith(_COMPILER) else found
+            current = current.f_back
+        frames += [found] if found else []
+    return frames
 
 
 def start_marker(name: str, number: int) -> Callable[[], object] | None:

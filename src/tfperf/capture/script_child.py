@@ -20,7 +20,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import FrameType, ModuleType, TracebackType
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
@@ -29,7 +29,7 @@ from msgspec import DecodeError, json
 from msgspec.structs import asdict
 
 from tfperf.capture import local
-from tfperf.capture.framework import FRAMEWORKS, Framework, computing, imported, ready
+from tfperf.capture.framework import FRAMEWORKS, Framework, compiling, computing, imported, ready
 from tfperf.capture.keras_callback import ON_BATCH, ProfileCallback
 from tfperf.capture.local import SafeProfile, no_trace
 from tfperf.capture.outcomes import Captured
@@ -38,6 +38,8 @@ from tfperf.capture.script_run import BEAT, Orders, Plan, write_result
 
 _IMPORT_POLL_SECONDS = 0.2
 _BEAT_SECONDS = 0.5
+_CALM_SECONDS, _MOST_COMPILATIONS = 1.0, 20
+"""A profile by time starts this long after JAX compiles; this many compilations are waited for."""
 _FIRST_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 5.0, 60.0
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep  # noqa: PTH100, PTH120 - compared with code names
 _HIDDEN = (_FOLDER, runpy.__file__, "<string>", "<frozen runpy>")
@@ -167,6 +169,9 @@ class _ScriptJob:
             seconds, hint_s = ended_s - waited_from_s, (waited_from_s + ended_s) / 2.0 - self._started_s
             since = _READY[framework] if self._plan.steps else "its start"
             ended = f"the script ended {seconds:.1f} s after {since}, but profiling starts after {after_s:g} s"
+            if framework == "JAX" and seconds > after_s:
+                fix = "run more steps, or mark them with tfperf.step and pass --steps"
+                return no_trace("no_steps", f"the script ended while JAX started or compiled its functions; {fix}")
             return no_trace("no_steps", f"{ended}; pass --after {max(round(hint_s, 1), 0.1):g}s")
         return no_trace("idle", f"no {framework} activity was recorded")
 
@@ -202,6 +207,9 @@ class _TimedProfile:
         """Whether the start time was reached."""
         self.waited_from_s: float | None = None
         """Start of the waiting time, if it counts from when TensorFlow or JAX is ready."""
+        self._compilations: list[FrameType] = []
+        """The frames of those seen last."""
+        self._compilation_count, self._calm_from_s = 0, 0.0
         self.result: Captured | None = None
 
     def finish(self, note: str = "") -> None:
@@ -217,7 +225,7 @@ class _TimedProfile:
                 return
         self.waited_from_s = time.monotonic() if self._plan.steps else None
         while not self._is_over.wait(pause_s) and self.result is None:
-            if ready() is None:
+            if self._is_early():
                 pause_s = _IMPORT_POLL_SECONDS
                 continue
             with self._lock:
@@ -230,6 +238,20 @@ class _TimedProfile:
                 self._is_over.wait(self._plan.duration_s)
             self._stop()
             pause_s = _FIRST_PAUSE_SECONDS if pause_s < _FIRST_PAUSE_SECONDS else min(2 * pause_s, _MAX_PAUSE_SECONDS)
+
+    def _is_early(self) -> bool:
+        """Return whether nothing computes yet, or JAX has just started or compiled, which are no steps.
+
+        A program that compiles again and again is profiled all the same.
+        """
+        compilations, now_s = compiling(), time.monotonic()
+        if compilations and compilations != self._compilations:
+            self._compilation_count += 1
+        self._compilations = compilations
+        if ready() is None or (compilations and self._compilation_count <= _MOST_COMPILATIONS):
+            self._calm_from_s = now_s + (_CALM_SECONDS if computing() == "JAX" else 0.0)
+            return True
+        return now_s < self._calm_from_s
 
     def _stop(self, note: str = "") -> None:
         with self._lock:
