@@ -325,11 +325,30 @@ def offload_program(partitions: int) -> bytes:
     buffers = (
         field(1, 0) + field(2, ARRAY_BYTES) + held_by_caller,
         field(1, 1) + field(2, ARRAY_BYTES) + field(6, 1) + held_by_caller,
-        field(1, 2) + field(2, _TEMPORARIES),
+        field(1, 2) + field(2, _TEMPORARIES) + message(*(field(9, field(1, value)) for value in _VALUES)),
         field(1, 3) + field(2, 12) + field(8, 2),
     )
+    values = (
+        field(1, value) + field(2, ARRAY_BYTES) + field(3, message(*(field(3, at) for at in index), field(4, made_by)))
+        for value, (made_by, *index) in _VALUES.items()
+    )
+    events = (
+        message(field(1, kind), *(field(key, value) for key, value in zip((2, 5), of, strict=False)))
+        for kind, *of in _EVENTS
+    )
+    plan = (
+        *(field(1, each) for each in values),
+        *(field(3, each) for each in buffers),
+        field(4, message(*(field(1, each) for each in events))),
+    )
     extra = module_fields("jit_f", 31, partitions, aliases=2)
-    return program(*fused, main, extra=extra, buffers=message(*(field(3, each) for each in buffers)))
+    return program(*fused, main, extra=extra, buffers=message(*plan))
+
+
+_VALUES = {10: (3, 0), 11: (4, 0), 12: (6,), 13: (9,)}
+"""Values on the device: instruction, and index in its result."""
+_EVENTS = ((0, 10), (0, 11), (2, 12, 10), (1, 10), (2, 13, 11), (1, 11), (1, 12), (1, 13))
+"""Each array is allocated when its copy starts; the sum takes its place."""
 
 
 _TEMPORARIES = 2 * ARRAY_BYTES + 98304

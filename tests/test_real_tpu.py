@@ -228,3 +228,17 @@ def test_sums_over_chips_are_called_so() -> None:
     assert "summed over 4 devices: 78779 ms each" in REPORT.text("-s", "ops")
     for row in REPORT.rows("xla", "hlo_modules"):
         assert row["device_mean_ms"] == pytest.approx(row["total_ms"] / 4)
+
+
+def test_the_memory_of_a_program_is_full_of_copies_from_host_memory() -> None:
+    """Three arrays of 5.4 GB are on the chip at a time, with one result; XProf's memory viewer has the same sum."""
+    buffers = [row for row in REPORT.rows("xla", "hlo_buffers") if (row["module"], row["memory"]) == ("jit_f", "HBM")]
+    array = 5 * 1024 * 1024 * 256 * 4
+    assert sorted((row["hlo_op"], row["total_bytes"]) for row in buffers[:4]) == [
+        ("broadcast_add_fusion.2", array),
+        ("copy-start", array),
+        ("copy-start.2", array),
+        ("copy-start.4", array),
+    ]
+    unused = sum(row["total_bytes"] for row in buffers if row["kind"] == "unused")
+    assert sum(row["total_bytes"] for row in buffers) - unused == 4 * array + 32

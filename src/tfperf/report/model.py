@@ -426,7 +426,8 @@ class Card(Struct, frozen=True, kw_only=True):
 class Sparkline(Struct, frozen=True, kw_only=True):
     """A value over time in one row: each value lasts from its time (ms) to the next; `low` and `high` are the scale.
 
-    `span` is the time axis, for charts with one in common; None: from the first time to the last.
+    `span` is the time axis, for charts with one in common; None: from the first time to the last. With `x_title`, the
+    times are other numbers, and this is their name.
     """
 
     title: str
@@ -436,6 +437,7 @@ class Sparkline(Struct, frozen=True, kw_only=True):
     high: float
     unit: Unit = ""
     span: tuple[float, float] | None = None
+    x_title: str = ""
     level: Level = "brief"
 
 

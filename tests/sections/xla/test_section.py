@@ -3,10 +3,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import event, gpu, host, read_back, ref, results_of, rows_of, trace_of
+from builders import event, gpu, host, programs, read_back, ref, results_of, rows_of, trace_of
+from hlo_builders import F32, computation, instruction, layout, program, shape
+from protobytes import field, message
 from synthetic_tpu import offload_tpu
 
-from tfperf.report.model import Section
+from tfperf.report.model import Section, Sparkline
 from tfperf.sections.xla.section import NO_PROGRAMS, build
 
 
@@ -83,3 +85,74 @@ def test_one_device_needs_no_mean(tmp_path: Path) -> None:
     section = section_of(tmp_path, (7, "f"))
     assert "device_mean_ms" not in shown(section, 0)
     assert rows(section, "hlo_ops", "total_ms", "device_mean_ms") == [(0.005, 0.005)]
+
+
+def layered(*sizes: int) -> bytes:
+    """A program whose layers each make an array that lives to the end, and then a result."""
+    numbers = range(2, 2 + len(sizes))
+    rows = [shape(F32, size, layout=layout(0)) for size in sizes]
+    ops = [field(7, message(field(2, f"jit(f)/block_{at - 2}/mul".encode()), field(3, b"f.py"))) for at in numbers]
+    made = [
+        instruction(at, f"mul.{at}", "multiply", row, [1, 1], extra=op)
+        for at, row, op in zip(numbers, rows, ops, strict=True)
+    ]
+    parameter = instruction(1, "p", "parameter", rows[0])
+    root = instruction(99, "r", "add", rows[0], [1, 1])
+    values = [(1, 4 * sizes[0]), *((at, 4 * size) for at, size in zip(numbers, sizes, strict=True)), (99, 4 * sizes[0])]
+    events = [*((0, at) for at in numbers), *((1, at) for at in numbers)]
+    buffers = message(
+        *(field(1, message(field(1, at), field(2, size), field(3, message(field(4, at))))) for at, size in values),
+        field(3, message(field(2, 4 * sizes[0]), field(5, 1), field(9, message(field(1, 1))))),
+        field(3, message(field(2, 4 * sizes[0]), field(7, 1), field(9, message(field(1, 99))))),
+        field(3, message(field(2, 4 * sum(sizes) + 8), *(field(9, message(field(1, at))) for at in numbers))),
+        field(4, message(*(field(1, message(field(1, kind), field(2, at))) for kind, at in events))),
+    )
+    return program(computation("main", parameter, *made, root, root=99), buffers=buffers)
+
+
+def of_layers(tmp_path: Path, **made: bytes) -> Section:
+    ran = [
+        event("k", 10 * at, 5, hlo_op=ref("mul.2"), hlo_module=ref(name), program_id=int(name.removeprefix("id_")))
+        for at, name in enumerate(made)
+    ]
+    return build(results_of(trace_of(tmp_path, gpu(*ran), programs(**made)), sections=["xla"]))
+
+
+def test_memory_at_the_peak_is_summed_over_repeated_layers(tmp_path: Path) -> None:
+    section = of_layers(tmp_path, id_7=layered(100, 100, 50))
+    of_peak = rows(section, "hlo_peak", "kind", "what", "shape", "count", "total_bytes", "padding_bytes")
+    assert of_peak == [
+        ("temporary", "block_*/mul", "f32[100]", 2, 800, 0),
+        ("parameter", "parameter", "f32[100]", 1, 400, 0),
+        ("output", "add", "f32[100]", 1, 400, 0),
+        ("temporary", "block_2/mul", "f32[50]", 1, 200, 0),
+        ("unused", "(free at the peak)", None, None, 8, None),
+    ]
+    (peak,) = (table for table in section.tables if table.name == "hlo_peak")
+    assert peak.title == "Live at the peak of jit_step: 1.81 kB of device memory"
+    assert "Padding" not in {column.title for column in peak.columns if column.level == "brief"}
+    of_buffer = rows(section, "hlo_buffers", "hlo_op", "layer", "first_position", "last_position", "source")
+    assert of_buffer == [
+        ("p", None, None, None, None),
+        ("r", None, None, None, None),
+        ("mul.2", "block_0", 0, 2, "f.py"),
+        ("mul.3", "block_1", 1, 2, "f.py"),
+        ("mul.4", "block_2", 2, 2, "f.py"),
+        (None, None, None, None, None),
+    ]
+    assert rows(section, "hlo_live", "position", "hlo_op", "live_bytes") == [
+        (0, "mul.2", 1200),
+        (1, "mul.3", 1600),
+        (2, "mul.4", 1800),
+    ]
+    assert [(chart.x_title, chart.values) for chart in section.charts if isinstance(chart, Sparkline)] == [
+        ("HLO ops that allocate, in program order", (1200.0, 1600.0, 1800.0))
+    ]
+
+
+def test_small_programs_are_omitted_and_people_see_the_largest(tmp_path: Path) -> None:
+    section = of_layers(tmp_path, id_7=layered(10, 10), id_8=layered(10_000, 10_000), id_9=layered(9_000))
+    assert {number for (number,) in rows(section, "hlo_buffers", "program_id")} == {8, 9}
+    (peak,) = (table for table in section.tables if table.name == "hlo_peak")
+    assert {peak.data["program_id"][row] for row in peak.rows_for_people or ()} == {8}
+    assert "1 more program or memory in JSON and CSV" in peak.note

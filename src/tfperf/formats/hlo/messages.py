@@ -132,8 +132,11 @@ _MEMORY: Messages = {
     "Aliases": "entries 1 []Alias",
     "Alias": "output_shape_index 1 []int64, parameter_number 2 int64, parameter_shape_index 3 []int64, kind 4 int32",
     "BufferAssignment": (
-        "logical_buffers 1 []LogicalBuffer, buffer_aliases 2 []BufferAlias, buffer_allocations 3 []BufferAllocation"
+        "logical_buffers 1 []LogicalBuffer, buffer_aliases 2 []BufferAlias, buffer_allocations 3 []BufferAllocation, "
+        "heap_simulator_traces 4 []HeapTrace"
     ),
+    "HeapTrace": "events 1 []HeapEvent",
+    "HeapEvent": "kind 1 int32, buffer_id 2 int64, share_with_canonical_id 5 int64",
     "LogicalBuffer": "id 1 int64, size 2 int64, defined_at 3 Location, color 4 int64",
     "Location": "instruction_name 2 bytes, shape_index 3 []int64, instruction_id 4 int64",
     "BufferAlias": "source_buffer_id 1 int64, location 2 Location",
@@ -216,6 +219,21 @@ XLA = Schema(
                 "BufferAllocation": (
                     "size is_thread_local is_entry_computation_parameter maybe_live_out color is_constant"
                 ),
+                "PlanProto of HloProto": "hlo_module=NumberedModule buffer_assignment=Plan",
+                "NumberedModule of HloModule": "computations=[]NumberedComputation",
+                "NumberedComputation of HloComputation": "instructions=[]NumberedInstruction",
+                "NumberedInstruction of HloInstruction": "name id",
+                "Plan of BufferAssignment": (
+                    "logical_buffers buffer_allocations=[]PlannedAllocation heap_simulator_traces"
+                ),
+                "LogicalBuffer": "id size defined_at",
+                "Location": "instruction_name shape_index instruction_id",
+                "PlannedAllocation of BufferAllocation": (
+                    "size is_thread_local is_entry_computation_parameter maybe_live_out color assigned is_constant"
+                ),
+                "Assigned": "logical_buffer_id",
+                "HeapTrace": "events",
+                "HeapEvent": "kind buffer_id share_with_canonical_id",
             },
         ),
     },

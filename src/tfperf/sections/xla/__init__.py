@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from tfperf.report.model import Column, Data, Ranked, at_levels
 from tfperf.trace.known_stats import DEVICE_OPS, HLO_ENDS, XLA_FACTS
 
 if TYPE_CHECKING:
+    from tfperf.formats.hlo.buffers import Buffer, Plan
     from tfperf.formats.hlo.model import BufferSizes
     from tfperf.sections.roofline.bounds import Judged, Work
     from tfperf.sections.xla.analysis import Xla
@@ -170,6 +172,99 @@ def _memory(results: Results) -> Data | None:
     }
 
 
+def plans_of(xla: Xla) -> list[tuple[HloModule, str, Plan]]:
+    """Return the contents of memories, those of the program with the most memory first."""
+    found = [(module, name, plan) for module in xla.modules for name, plan in module.plans.items()]
+    return sorted(found, key=lambda each: -each[2].total_bytes)
+
+
+def _buffers(results: Results) -> Data | None:
+    rows = [(module, name, plan, each) for module, name, plan in plans_of(results["xla"]) for each in plan.buffers]
+    if not rows:
+        return None
+    from tfperf.sections.ops.groups import NO_SCOPE, layer_of
+
+    rows.sort(key=lambda row: -row[3].bytes)
+    buffers = [each for *_, each in rows]
+    layers = [layer_of(each.framework_op) if each.framework_op else NO_SCOPE for each in buffers]
+    texts = ("opcode", "framework_op", "source", "shape")
+    return {
+        **_places([row[:3] for row in rows]),
+        "kind": [each.kind for each in buffers],
+        "hlo_op": [each.instruction or None for each in buffers],
+        **{key: [getattr(each, key) or None for each in buffers] for key in texts},
+        "layer": [None if layer == NO_SCOPE else layer for layer in layers],
+        "total_bytes": [each.bytes for each in buffers],
+        "padding_bytes": [each.padding_bytes for each in buffers],
+        "peak_percent": [percent(each.bytes, plan.total_bytes) for _, _, plan, each in rows],
+        "first_position": [each.first for each in buffers],
+        "last_position": [each.last for each in buffers],
+        "is_reused": [each.is_reused if each.kind == "parameter" else None for each in buffers],
+    }
+
+
+def _places(rows: Sequence[tuple[HloModule, str, Plan]]) -> dict[str, list[object]]:
+    return {
+        "module": [module.module or None for module, _, _ in rows],
+        "program_id": [*program_ids([module.program_id for module, _, _ in rows])],
+        "memory": [name for _, name, _ in rows],
+    }
+
+
+_NUMBER = re.compile(r"(?<=[_\[(])\d+")
+"""A number that differs between layers: `block_3/`, `params['layers'][3]`."""
+_LAYOUT = re.compile(r"\{[^{}]*\}")
+_PROGRAM = re.compile(r"^jit\([^()]*\)/")
+
+
+def _peak(results: Results) -> Data | None:
+    """Return the sums over buffers of one kind and shape whose ops differ only in numbers."""
+    plans = plans_of(results["xla"])
+    if not plans:
+        return None
+    keys: list[tuple[HloModule, str, Plan]] = []
+    sums: list[tuple[str, str | None, str | None, list[Buffer]]] = []
+    for place in plans:
+        groups: dict[tuple[str, ...], list[Buffer]] = {}
+        for each in place[2].buffers:
+            op = _NUMBER.sub("*", each.framework_op) or each.opcode
+            groups.setdefault((each.kind, op, _LAYOUT.sub("", each.shape)), []).append(each)
+        for (kind, op, shape), members in groups.items():
+            names = {each.framework_op for each in members}
+            name = _PROGRAM.sub("", (names.pop() if len(names) == 1 else "") or op)
+            keys.append(place)
+            sums.append((kind, name or None, shape or None, members))
+    paddings = [[each.padding_bytes for each in members] for *_, members in sums]
+    totals = [sum(each.bytes for each in members) for *_, members in sums]
+    order = sorted(range(len(sums)), key=lambda row: -totals[row])
+    columns: Data = {
+        **_places(keys),
+        "kind": [kind for kind, *_ in sums],
+        "what": [op or _WITHOUT_OP.get(kind, "(contents not recorded)") for kind, op, *_ in sums],
+        "shape": [shape for _, _, shape, _ in sums],
+        "count": [len(members) if kind not in _WITHOUT_OP else None for kind, _, _, members in sums],
+        "total_bytes": totals,
+        "padding_bytes": [None if None in each else sum(filter(None, each)) for each in paddings],
+        "peak_percent": [percent(total, plan.total_bytes) for total, (_, _, plan) in zip(totals, keys, strict=True)],
+    }
+    return {key: [values[row] for row in order] for key, values in columns.items()}
+
+
+_WITHOUT_OP = {"unused": "(free at the peak)", "others": "(smaller buffers)"}
+
+
+def _live(results: Results) -> Data | None:
+    rows = [(place, point) for place in plans_of(results["xla"]) for point in place[2].live]
+    if not rows:
+        return None
+    return {
+        **_places([place for place, _ in rows]),
+        "position": [at for _, (at, _, _) in rows],
+        "hlo_op": [name for _, (_, name, _) in rows],
+        "live_bytes": [used for _, (_, _, used) in rows],
+    }
+
+
 _LITTLE = 1 << 16
 """Bytes of flags and scalars that do not justify a row."""
 _MAIN, _PLAN = "main memory", "according to the compiler"
@@ -197,6 +292,51 @@ _MEMORY_COLUMNS = (
     Column("temporaries_bytes", "Temporaries", int, "bytes", "temporaries"),
     Column("constants_bytes", "Constants", int, "bytes", "its constants", level="data"),
     Column("scoped_bytes", "Scoped", int, "bytes", "VMEM: largest use of a single HLO op"),
+)
+_OF_MEMORY = (
+    Column("module", "Program", str, "", "name of the program", level="data"),
+    PROGRAM_ID,
+    Column("memory", "Memory", str, "", "memory that it uses", level="data"),
+)
+_BUFFER = (
+    Column("total_bytes", "Total", int, "bytes", f"size, {_PLAN}"),
+    Column("padding_bytes", "Padding", int, "bytes", "part of it that the layout adds to the elements"),
+    Column("peak_percent", "Share", float, "%", "share of the program's memory"),
+)
+_KIND = Column(
+    "kind",
+    "Kind",
+    str,
+    "",
+    "parameter, output, temporary, constant, unused (free at the peak), or others (sum of smaller ones)",
+)
+_BUFFER_COLUMNS = (
+    *_OF_MEMORY,
+    _KIND,
+    Column("hlo_op", "HLO op", str, "", "HLO op that computes it"),
+    Column("opcode", "Opcode", str, "", "its opcode", level="data"),
+    Column("framework_op", "Op", str, "", "framework op that it was compiled from", level="data"),
+    LAYER,
+    Column("source", "Source", str, "", "line of the program that made the op", level="data"),
+    Column("shape", "Shape", str, "", "shape and layout"),
+    *_BUFFER,
+    Column("first_position", "From", int, "", "position where it is allocated; unknown: before the program runs"),
+    Column("last_position", "To", int, "", "last position before it is freed"),
+    Column("is_reused", "Reused", bool, "", "for parameters: whether a result reuses the memory", level="data"),
+)
+_PEAK_COLUMNS = (
+    *_OF_MEMORY,
+    _KIND,
+    Column("what", "Op", str, "", "framework op that computes it, else opcode; * replaces the numbers of several ops"),
+    Column("shape", "Shape", str, "", "shape without layout"),
+    Column("count", "Count", int, "count", "buffers"),
+    *_BUFFER,
+)
+_LIVE_COLUMNS = (
+    *_OF_MEMORY,
+    Column("position", "Position", int, "", "position in program order, in HLO ops that allocate memory"),
+    Column("hlo_op", "HLO op", str, "", "HLO op at this position"),
+    Column("live_bytes", "In use", int, "bytes", "memory in use; the maximum of each interval"),
 )
 _SIZES = ("parameters", "aliased", "outputs", "temporaries", "constants")
 MEMORY_KEYS = tuple(f"{size}_bytes" for size in _SIZES if size != "aliased")
@@ -238,7 +378,42 @@ HLO_MEMORY = TableSpec(
     name_key="module",
     brief_rows=12,
 )
-TABLES = (HLO_OPS, HLO_MODULES, HLO_MEMORY)
+HLO_PEAK = TableSpec(
+    name="hlo_peak",
+    title="Live at peak",
+    row="memory of XLA programs when it is fullest, by op and shape",
+    details=(
+        "Memory of each program when it is fullest, summed over buffers of one kind and shape whose ops differ only in "
+        "numbers. Programs with less than 1% of the memory of the largest one are omitted."
+    ),
+    columns=_PEAK_COLUMNS,
+    data=_peak,
+    name_key="what",
+    ranked=Ranked("total_bytes"),
+)
+HLO_BUFFERS = TableSpec(
+    name="hlo_buffers",
+    title="Buffers live at the peak",
+    row="buffers of XLA programs when their memory is fullest",
+    details=(
+        "One row per buffer of each program that is live when its memory is fullest. Positions are those of "
+        "`hlo_live`; buffers without them stay for the whole run. [XLA](xla.md#memory-of-a-program) has the rules."
+    ),
+    columns=_BUFFER_COLUMNS,
+    data=_buffers,
+    name_key="hlo_op",
+    ranked=Ranked("total_bytes"),
+)
+HLO_LIVE = TableSpec(
+    name="hlo_live",
+    title="Memory in use over the program",
+    row="memory in use over XLA programs, in program order",
+    details="Memory in use over each program in program order, at most 1000 points per program and memory.",
+    columns=_LIVE_COLUMNS,
+    data=_live,
+    name_key="hlo_op",
+)
+TABLES = (HLO_OPS, HLO_MODULES, HLO_MEMORY, HLO_PEAK, HLO_BUFFERS, HLO_LIVE)
 
 
 SECTION = SectionSpec(

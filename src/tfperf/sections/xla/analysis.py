@@ -68,7 +68,14 @@ def analyze(host: Host) -> Xla:
     if not trace.devices and not len(trace.stat("hlo_op").event):
         return Xla()
     # Imported here because most programs of a host without a device are not compiled by XLA.
-    from tfperf.sections.xla.instructions import CONTAINERS, ProgramCosts, joined_op, op_times, read_programs
+    from tfperf.sections.xla.instructions import (
+        CONTAINERS,
+        ProgramCosts,
+        joined_op,
+        op_times,
+        read_programs,
+        with_plans,
+    )
 
     steps: Steps = host["steps"].steps
     counts = steps.headline
@@ -85,7 +92,7 @@ def analyze(host: Host) -> Xla:
     return Xla(
         place=times.place,
         ops=_ordered(ops),
-        modules=_ordered(_modules(times, programs, compile_times(trace))),
+        modules=_ordered(with_plans(trace, _modules(times, programs, compile_times(trace)), programs, times.place)),
         whole_ps=capped_total(op.time_ps for op in ops) if times.place == "cpu" else device_ps(host),
         peaks=common_peaks([peaks_of(trace.planes[plane], host.peaks) for plane in trace.devices]),
         step_ps=capped_sum(steps.duration_ps[counts]) * len(host.device_times),
@@ -138,14 +145,18 @@ def combine(hosts: Sequence[Xla]) -> Xla:
 
 def shorten(xla: Xla, most: int) -> Xla:
     """Return the `most` longest HLO ops and programs, and one row for all others of each."""
-    if max(len(xla.ops), len(xla.modules)) <= most:
+    plans = [plan for module in xla.modules for plan in module.plans.values()]
+    if max(len(xla.ops), len(xla.modules), *(len(plan.buffers) for plan in plans)) <= most:
         return xla
     from tfperf.sections.xla.instructions import other_instructions, other_programs
 
     return replace(
         xla,
         ops=_ordered(_cut(xla.ops, most, other_instructions)),
-        modules=_ordered(_cut(xla.modules, most, other_programs)),
+        modules=_ordered(
+            replace(module, plans={name: plan.cut(most) for name, plan in module.plans.items()})
+            for module in _cut(xla.modules, most, other_programs)
+        ),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -27,6 +28,7 @@ from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import nest, self_time
 
 if TYPE_CHECKING:
+    from tfperf.formats.hlo.buffers import Plan
     from tfperf.formats.hlo.cost import ModuleCost
 
 
@@ -126,11 +128,37 @@ class HloModule(Struct, frozen=True, kw_only=True):
     memory: Mapping[str, BufferSizes] | None = None
     vmem_bytes: int | None = None
     """Largest vector memory of a TPU core used by one of its HLO ops."""
+    plans: Mapping[str, Plan] = {}
+    """Contents of its memory when it is fullest, by memory name; empty if unknown or small (`SMALL_SHARE`)."""
 
     @property
     def key(self) -> tuple[str, int | None]:
         """Return the key by which hosts are merged."""
         return (self.module, self.program_id)
+
+
+SMALL_SHARE = 0.01
+"""Share of the memory of the largest program below which the contents of a program's memory are not read."""
+
+
+def with_plans(
+    trace: HostTrace, modules: Sequence[HloModule], programs: Mapping[int | None, Module], place: Place | None
+) -> list[HloModule]:
+    """Return the programs that ran with the contents of their memory, except small ones."""
+    sizes = [sum(sizes.total for sizes in (module.memory or {}).values()) for module in modules]
+    least = SMALL_SHARE * max(sizes, default=0)
+    if not any(sizes):
+        return list(modules)
+    from tfperf.formats.hlo.buffers import read_plans
+
+    found = []
+    for module, size in zip(modules, sizes, strict=True):
+        key = module.program_id
+        if size and size >= least and key is not None and trace.hlo_protos is not None:
+            plans = read_plans(trace.hlo_protos[key], programs[key], partial(memory_name, place=place))
+            module = replace(module, plans=plans)
+        found.append(module)
+    return found
 
 
 def other_instructions(ops: Sequence[HloOp]) -> HloOp:
@@ -351,11 +379,17 @@ def joined_module(key: Key, module: Module | None, times: OpTimes) -> HloModule:
             memory: dict[str, BufferSizes] = {}
             facts["memory"] = memory
             for space, sizes in sorted(module.buffers.items()):
-                on_tpu = {0: main_memory(place), 1: "VMEM", 2: "sync flags"}.get(space, f"space {space}")
-                name = on_tpu if place == "tpu" else main_memory(place)
-                name = "host memory" if space == HOST_MEMORY and place != "cpu" else name
+                name = memory_name(space, place)
                 memory[name] = memory[name].plus(sizes) if name in memory else sizes
     return HloModule(module=module.name if module else key.module, program_id=key.program, **facts)
+
+
+def memory_name(space: int, place: Place | None) -> str:
+    """Return the name of a memory space of the compiler on this kind of device."""
+    if space == HOST_MEMORY and place != "cpu":
+        return "host memory"
+    on_tpu = {1: "VMEM", 2: "sync flags"}.get(space, f"space {space}")
+    return on_tpu if place == "tpu" and space else main_memory(place)
 
 
 def main_memory(place: Place | None) -> str:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tfperf.analysis.registry import Results, present
-from tfperf.base.units import counted, percent
-from tfperf.report.model import Fact, Level, Quantity, Section, at_levels
-from tfperf.sections.xla import HLO_MEMORY, HLO_MODULES, HLO_OPS, MEMORY_KEYS, PER_DEVICE, RATES
+from tfperf.base.units import counted, format_bytes, percent
+from tfperf.report.model import Fact, Level, Quantity, Section, Sparkline, Table, at_levels
+from tfperf.sections.xla import (
+    HLO_BUFFERS,
+    HLO_LIVE,
+    HLO_MEMORY,
+    HLO_MODULES,
+    HLO_OPS,
+    HLO_PEAK,
+    MEMORY_KEYS,
+    PER_DEVICE,
+    RATES,
+    plans_of,
+    program_ids,
+)
 from tfperf.sections.xla.analysis import Xla
 
 _TITLE = "XLA programs"
@@ -46,9 +60,59 @@ def build(results: Results) -> Section:
             HLO_OPS.build(results, columns=at_levels(HLO_OPS.columns, levels)),
             HLO_MODULES.build(results, columns=at_levels(HLO_MODULES.columns, of_modules)),
             memory,
+            _peak_of_largest(results),
+            HLO_BUFFERS.build(results, level="data"),
+            HLO_LIVE.build(results, level="data"),
         ),
+        charts=_charts(xla),
         notes=tuple(notes),
         pointer="More: -s xla.",
+    )
+
+
+def _peak_of_largest(results: Results) -> Table | None:
+    """Return the contents of memories; people see the program and memory with the most bytes."""
+    table = HLO_PEAK.build(results, level="full")
+    if table is None:
+        return None
+    if not any(table.data["padding_bytes"]):
+        table = replace(table, columns=at_levels(table.columns, {"padding_bytes": "data"}))
+    places = [*zip(table.data["program_id"], table.data["memory"], strict=True)]
+    program, memory, plan = plans_of(results["xla"])[0]
+    shown = (*program_ids([program.program_id]), memory)
+    rows = tuple(row for row, place in enumerate(places) if place == shown)
+    others = len({*places}) - 1
+    more = (
+        f" {counted(others, 'more program or memory', 'more programs or memories')} in JSON and CSV." if others else ""
+    )
+    note = f"From the compiler's plan. * replaces numbers. hlo_buffers in JSON and CSV lists each buffer.{more}"
+    title = f"Live at the peak of {program.module}: {format_bytes(plan.total_bytes)} of {memory}"
+    return replace(table, title=title, rows_for_people=rows, note=note)
+
+
+_MOST_CHARTS = 4
+
+
+def _charts(xla: Xla) -> tuple[Sparkline, ...]:
+    """Return the memory in use over the programs with the most memory, in program order."""
+    from tfperf.sections.xla.instructions import SMALL_SHARE
+
+    plans = [each for each in plans_of(xla) if each[2].live]
+    # Flags and scalars of a TPU have spaces of their own.
+    largest = [each for each in plans[:_MOST_CHARTS] if each[2].total_bytes >= SMALL_SHARE * plans[0][2].total_bytes]
+    tops = [format_bytes(max(used for *_, used in plan.live)) for *_, plan in largest]
+    return tuple(
+        Sparkline(
+            title=f"{module.module}: {name} in use in program order, at most {top}",
+            times=tuple(float(at) for at, _, _ in plan.live),
+            values=tuple(float(used) for _, _, used in plan.live),
+            low=0.0,
+            high=float(plan.total_bytes),
+            unit="bytes",
+            x_title="HLO ops that allocate, in program order",
+            level="full",
+        )
+        for (module, name, plan), top in zip(largest, tops, strict=True)
     )
 
 

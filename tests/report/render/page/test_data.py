@@ -147,6 +147,12 @@ def test_a_long_line_keeps_its_peak_and_both_ends() -> None:
     assert (data["times"][0], data["times"][-1], max(data["values"])) == (0.0, 49_999.0, 9.0)
 
 
+def test_a_line_over_something_else_than_time_names_its_axis() -> None:
+    line = Sparkline(title="Memory", times=(0.0, 1.0), values=(1.0, 2.0), low=0.0, high=2.0)
+    assert "x" not in chart_data(line)
+    assert chart_data(replace(line, x_title="program order"))["x"] == "program order"
+
+
 def test_steps() -> None:
     series = {"Input": [6.0, 2.0, 90.0], "Device compute": [6.0, 6.0, 10.0]}
     assert chart_words(StepChart("Steps", ("7", "8", "9"), series, ("", "", "retrace"))) == (

@@ -198,6 +198,7 @@ def _line_data(chart: Sparkline) -> JsonObject:
         "values": [_six_digits(chart.values[point]) for point in points],
         "unit": chart.unit,
         "span": list(chart.span) if chart.span else None,
+        **({"x": chart.x_title} if chart.x_title else {}),
     }
 
 

@@ -247,13 +247,16 @@ function lineOption(data) {
   const interval = roundInterval(to - from);
   // Marks are counted from the start of the axis, so both ends are round.
   const times = interval ? { min: Math.floor(from / interval + 1e-9) * interval, max: Math.ceil(to / interval - 1e-9) * interval, interval } : {};
+  const mark = data.x ? markText(0, "") : markText(0, "ms");
+  const placeText = (place) => (data.x ? `${place}` : `${timeText(place)} ms`);
+  const named = data.x ? { name: data.x, nameLocation: "middle", nameGap: 28, nameTextStyle: { color: colour("muted") } } : {};
   return {
     ...base,
     tooltip: { ...base.tooltip, trigger: "axis", axisPointer: { type: "line" },
-      formatter: ([point]) => `${timeText(point.value[0])} ms\n${measureText(point.value[1], data.unit)}` },
-    grid: { top: 12, left: 8, right: 24, bottom: 8, containLabel: true },
-    xAxis: valueAxis(markText(0, "ms"), { ...times, splitLine: { show: false },
-      axisLabel: { color: colour("muted"), formatter: markText(0, "ms"), hideOverlap: true } }),
+      formatter: ([point]) => `${placeText(point.value[0])}\n${measureText(point.value[1], data.unit)}` },
+    grid: { top: 12, left: 8, right: 24, bottom: data.x ? 28 : 8, containLabel: true },
+    xAxis: valueAxis(mark, { ...times, ...named, splitLine: { show: false },
+      axisLabel: { color: colour("muted"), formatter: mark, hideOverlap: true } }),
     yAxis: valueAxis(markText(most, data.unit), roundAxis(most)),
     series: [{ type: "line", step: "end", data: points, symbol: "none", color: colour("accent"),
       lineStyle: { width: 1.5 }, areaStyle: { opacity: 0.18 } }],
