@@ -265,6 +265,39 @@ def _live(results: Results) -> Data | None:
     }
 
 
+def _op_profile(results: Results) -> Data | None:
+    xla: Xla = results["xla"]
+    if not xla.ops:
+        return None
+    from tfperf.sections.xla.op_profile import op_profile
+
+    nodes = op_profile(xla, results.view.by).nodes
+    leaves = [node.op for node in nodes]
+    return {
+        **fields(_PROFILE_COLUMNS, nodes),
+        "node": [node.name for node in nodes],
+        "program": [node.path[0] for node in nodes],
+        "program_id": program_ids([None if op is None else op.program_id for op in leaves]),
+        "hlo_op": [None if op is None else op.op for op in leaves],
+        "framework_op": [None if op is None else op.framework_op or None for op in leaves],
+        "source": [None if op is None else op.source or None for op in leaves],
+        "runs": [None if op is None else op.runs for op in leaves],
+        "ops": [node.ops or None for node in nodes],
+        "total_ms": [node.time_ps / PS_PER_MS for node in nodes],
+        "percent": [percent(node.time_ps, xla.whole_ps) for node in nodes],
+        "tflops_per_second": [_rate(node.flops, node.flops_ps, 1.0) for node in nodes],
+        "gb_per_second": [_rate(node.bytes, node.bytes_ps, 1000.0) for node in nodes],
+        "wasted_ms": [node.wasted_ps / PS_PER_MS if node.judged_ps else None for node in nodes],
+        "wasted_percent": [percent(node.wasted_ps, xla.whole_ps) if node.judged_ps else None for node in nodes],
+        "judged_percent": [percent(node.judged_ps, node.time_ps) for node in nodes],
+        "recomputed_ms": [None if node.kind == "outside" else node.recomputed_ps / PS_PER_MS for node in nodes],
+    }
+
+
+def _rate(amount: float, time_ps: int, scale: float) -> float | None:
+    return float(f"{scale * amount / time_ps:.3g}") if time_ps else None
+
+
 _LITTLE = 1 << 16
 """Bytes of flags and scalars that do not justify a row."""
 _MAIN, _PLAN = "main memory", "according to the compiler"
@@ -341,6 +374,27 @@ _LIVE_COLUMNS = (
 _SIZES = ("parameters", "aliased", "outputs", "temporaries", "constants")
 MEMORY_KEYS = tuple(f"{size}_bytes" for size in _SIZES if size != "aliased")
 """Program columns about main memory."""
+_KNOWN = "of its HLO ops with known"
+_PROFILE_COLUMNS = (
+    Column("node", "Program, category, HLO op", str, "", "name of the node, below that around it", depth_key="depth"),
+    Column("depth", "Depth", int, "count", "level in the tree, from 0", level="data"),
+    Column("kind", "Kind", str, "", "program, category (scope, layer), op, or outside of programs", level="data"),
+    Column("program", "Program", str, "", "program of the node", level="data"),
+    PROGRAM_ID,
+    Column("hlo_op", "HLO op", str, "", "the HLO op, if the node is one", level="data"),
+    Column("framework_op", "Op", str, "", "framework op that it was compiled from", level="data"),
+    Column("source", "Source", str, "", "line of the program that made the op", level="data"),
+    Column("ops", "HLO ops", int, "count", "HLO ops in the node", level="data"),
+    Column("runs", "Runs", int, "count", "number of runs of the HLO op, summed over devices", level="data"),
+    Column("total_ms", "Total", float, "ms", "time of its HLO ops, summed over devices; on a host, an upper bound"),
+    Column("percent", "Time", float, "%", "share of device time; on a host, share of the time of all HLO ops"),
+    Column("tflops_per_second", "TFLOP/s", float, "", f"10^12 operations per second {_KNOWN} operations"),
+    Column("gb_per_second", "GB/s", float, "", f"10^9 bytes per second {_KNOWN} bytes"),
+    Column("wasted_ms", "Wasted", float, "ms", f"time beyond the roofline {_KNOWN} roofline"),
+    Column("wasted_percent", "Wasted", float, "%", "wasted / device time"),
+    Column("judged_percent", "Known", float, "%", "share of its time in HLO ops with a known roofline"),
+    Column("recomputed_ms", "Recomputed", float, "ms", "time of HLO ops that recompute results (remat)", level="data"),
+)
 HLO_OPS = TableSpec(
     name="hlo_ops",
     title="HLO ops, by time",
@@ -413,7 +467,19 @@ HLO_LIVE = TableSpec(
     data=_live,
     name_key="hlo_op",
 )
-TABLES = (HLO_OPS, HLO_MODULES, HLO_MEMORY, HLO_PEAK, HLO_BUFFERS, HLO_LIVE)
+OP_PROFILE = TableSpec(
+    name="op_profile",
+    title="Op profile",
+    row="tree of programs, categories and HLO ops by time",
+    details=(
+        "One row per program, category and HLO op, in the order of a tree; with --by scope or --by layer, scopes or "
+        "layers take the place of categories. [Op profile](xla.md#op-profile) explains the columns."
+    ),
+    columns=_PROFILE_COLUMNS,
+    data=_op_profile,
+    name_key="node",
+)
+TABLES = (HLO_OPS, HLO_MODULES, HLO_MEMORY, HLO_PEAK, HLO_BUFFERS, HLO_LIVE, OP_PROFILE)
 
 
 SECTION = SectionSpec(

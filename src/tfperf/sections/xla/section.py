@@ -15,6 +15,7 @@ from tfperf.sections.xla import (
     HLO_OPS,
     HLO_PEAK,
     MEMORY_KEYS,
+    OP_PROFILE,
     PER_DEVICE,
     RATES,
     plans_of,
@@ -63,6 +64,7 @@ def build(results: Results) -> Section:
             _peak_of_largest(results),
             HLO_BUFFERS.build(results, level="data"),
             HLO_LIVE.build(results, level="data"),
+            _profile(results),
         ),
         charts=_charts(xla),
         notes=tuple(notes),
@@ -114,6 +116,28 @@ def _charts(xla: Xla) -> tuple[Sparkline, ...]:
         )
         for (module, name, plan), top in zip(largest, tops, strict=True)
     )
+
+
+def _profile(results: Results) -> Table | None:
+    """Return the op profile: rates and wasted time only where they are known."""
+    from tfperf.sections.xla.op_profile import op_profile
+
+    xla, by = results["xla"], results.view.by
+    profile = op_profile(xla, by)
+    nodes = profile.nodes
+    levels: dict[str, Level] = {"recomputed_ms": "brief"} if any(node.recomputed_ps for node in nodes) else {}
+    if not any(node.judged_ps for node in nodes):
+        levels |= dict.fromkeys(("wasted_ms", "wasted_percent", "judged_percent"), "data")
+    levels |= {} if any(node.flops_ps for node in nodes) else {"tflops_per_second": "data"}
+    levels |= {} if any(node.bytes_ps for node in nodes) else {"gb_per_second": "data"}
+    levels |= dict.fromkeys(RATES, "data") if xla.place == "cpu" else {}
+    columns = at_levels(OP_PROFILE.columns, levels)
+    if by in ("scope", "layer"):
+        first, *others = columns
+        columns = (replace(first, title=f"Program, {by}, HLO op"), *others)
+    more = len(nodes) - len(profile.shown)
+    note = f"The {len(profile.shown)} longest of {len(nodes):,} rows; an HTML report has all." if more else ""
+    return OP_PROFILE.build(results, columns=columns, level="full", note=note, rows_for_people=profile.shown)
 
 
 def _facts(xla: Xla) -> tuple[Fact, ...]:
