@@ -391,7 +391,7 @@ _PROFILE_COLUMNS = (
     Column("tflops_per_second", "TFLOP/s", float, "", f"10^12 operations per second {_KNOWN} operations"),
     Column("gb_per_second", "GB/s", float, "", f"10^9 bytes per second {_KNOWN} bytes"),
     Column("wasted_ms", "Wasted", float, "ms", f"time beyond the roofline {_KNOWN} roofline"),
-    Column("wasted_percent", "Wasted", float, "%", "wasted / device time"),
+    Column("wasted_percent", "Wasted", float, "%", "wasted / device time", level="data"),
     Column("judged_percent", "Known", float, "%", "share of its time in HLO ops with a known roofline"),
     Column("recomputed_ms", "Recomputed", float, "ms", "time of HLO ops that recompute results (remat)", level="data"),
 )
