@@ -238,6 +238,15 @@ def is_jitted_call(name: str) -> bool:
     return name.startswith(JITTED_CALL)
 
 
+_NOT_IN_MODULE = re.compile(r"[^\w.-]")
+"""Characters that JAX replaces in a function name to get the program name."""
+
+
+def called_program(name: str) -> str:
+    """Return the XLA program of the JAX function that Python calls in the event."""
+    return f"jit_{_NOT_IN_MODULE.sub('_', called_function(name))}"
+
+
 def called_function(name: str) -> str:
     """Return the JAX function that Python calls in the event."""
     return name.removeprefix(JITTED_CALL).removesuffix(")")

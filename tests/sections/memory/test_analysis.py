@@ -396,3 +396,22 @@ def test_averages_over_steps_are_marked() -> None:
 def test_without_events_there_are_no_tables(tmp_path: Path) -> None:
     results = results_of(trace_of(tmp_path, host(event("work", 0, 1))), sections=["memory"])
     assert [table.data(results) for table in TABLES] == [None] * len(TABLES)
+
+
+def test_memory_of_a_jax_program_has_the_name_of_the_program_that_is_put_on_the_device(tmp_path: Path) -> None:
+    """Not outside of that, and not while two functions are called."""
+    python = line(
+        "python",
+        event("PjitFunction(step fn)", 10, 20),
+        event("PjRtStreamExecutorLoadedExecutable::EnqueueExecution", 12, 4),
+        alloc(13, 100, 100, 1),
+        alloc(20, 10, 110, 2),
+        event("PjitFunction(step fn)", 40, 20),
+        event("PjRtStreamExecutorLoadedExecutable::EnqueueExecution", 42, 4),
+        alloc(43, 20, 130, 3),
+        alloc(44, 30, 160, 4, tf_op="dense/MatMul:MatMul"),
+    )
+    other = line("other", event("PjitFunction(load)", 41, 2.5))
+    (found,) = memory_of(tmp_path, python, other).allocators
+    by_size = dict(zip(found.alive.each_bytes.tolist(), found.alive.op, strict=True))
+    assert by_size == {100: "jit_step_fn", 10: "", 20: "", 30: "dense/MatMul:MatMul"}

@@ -12,12 +12,15 @@ from sections.memory.made import GIB, allocator, memory, on_chip, tpu_memory
 
 from tfperf.analysis.load import with_short_tables
 from tfperf.analysis.registry import HostResults, Results
+from tfperf.base.units import format_bytes
 from tfperf.report.model import Report, Section, Sparkline
 from tfperf.report.render.charts import sparkline_text
 from tfperf.report.shown import Detail, shown
+from tfperf.sections.batch.analysis import Conclusion, HostBatch
 from tfperf.sections.memory.analysis import Allocator, Memory, MemoryTimeline
 from tfperf.sections.memory.section import build, findings_of, sparkline
 from tfperf.trace.logdir import Run
+from tfperf.trace.steps.steps import Confidence
 
 
 def built(memory: Memory) -> Section:
@@ -239,7 +242,10 @@ def test_nothing_wrong() -> None:
 def test_a_device_that_is_nearly_full() -> None:
     (finding,) = findings_of(memory(allocator(peak_bytes=9 * GIB, lifetime_peak_bytes=9 * GIB), allocator()))
     assert (finding.code, finding.severity) == ("memory_full", "problem")
-    assert finding.text == "GPU_0_bfc reaches 9.66 GB, 90.0% of its capacity, at 4.00 ms, step 7 (threshold: 90%)."
+    assert finding.text == (
+        "GPU_0_bfc reaches 9.66 GB, 90.0% of its capacity, at 4.00 ms, step 7 (threshold: 90%); the largest: "
+        "net/dense_1/MatMul [16384,16384], 11.1%."
+    )
     assert (finding.action, finding.causes) == ("", ("memory_pressure",))
 
 
@@ -290,3 +296,45 @@ def test_the_most_severe_comes_first() -> None:
     worst = allocator(peak_bytes=9 * GIB, full_fragmentation_percent=50.0, growth_bytes_per_step=float(GIB))
     was_full = allocator(name="GPU_1_bfc", lifetime_peak_bytes=95 * GIB // 10)
     assert codes(worst, was_full) == ["memory_full", "memory_was_full", "memory_fragmented", "memory_growth"]
+
+
+# Room for a larger batch
+
+
+def room(memory: Memory, size: int | None = 16, confidence: Confidence = "high") -> list[str]:
+    """Findings about a larger batch than this one."""
+    batch = HostBatch(
+        host="a",
+        has_steps=True,
+        batch=Conclusion(size=size, per_replica=size, confidence=confidence),
+        replicas=1,
+        batches_per_step=1,
+    )
+    host = HostResults("a", True, {"memory": memory, "batch": batch})
+    section = build(Results(Run("run", Path("run"), ()), "corrected", (host,), ("memory", "batch")))
+    return [finding.text for finding in section.findings if finding.code == "larger_batch_fits"]
+
+
+@pytest.mark.parametrize(
+    ("peak", "highest", "tried"),
+    [(10, 20, "64 need 80.0%"), (10, 21, "32 need 42.0%"), (40, None, "32 need 80.0%"), (41, 41, None)],
+)
+def test_a_batch_fits_if_the_highest_use_grows_with_it(peak: int, highest: int | None, tried: str | None) -> None:
+    """At most 80% of the capacity, and at most four times as large."""
+    sizes = [None if each is None else each * GIB // 10 for each in (peak, highest)]
+    found = room(memory(allocator(peak_bytes=sizes[0], lifetime_peak_bytes=sizes[1])))
+    most = format_bytes(max(filter(None, sizes)))
+    assert found == [
+        f"Room for a larger batch: since the program started, 16 examples used at most {most}, "
+        f"{max(peak, highest or 0):.1f}% of GPU_0_bfc. If all of this grows with the batch, {tried}."
+        for tried in filter(None, [tried])
+    ]
+
+
+def test_room_needs_a_batch_that_is_known_and_a_device_without_problems() -> None:
+    assert room(memory(allocator(lifetime_peak_bytes=None)))
+    assert not room(memory(allocator(lifetime_peak_bytes=None)), size=None, confidence="none")
+    assert not room(memory(allocator(lifetime_peak_bytes=None)), confidence="low")
+    assert not room(memory(allocator(lifetime_peak_bytes=None, capacity_bytes=None)))
+    assert not room(memory(allocator(lifetime_peak_bytes=None, name="mklcpu", place="host")))
+    assert not room(memory(allocator(lifetime_peak_bytes=None, growth_bytes_per_step=1 << 20)))

@@ -8,8 +8,9 @@ from hlo_builders import F32, computation, instruction, layout, program, shape
 from protobytes import field, message
 from synthetic_tpu import offload_tpu
 
+from tfperf.formats.hlo.buffers import Buffer, Plan
 from tfperf.report.model import Section, Sparkline
-from tfperf.sections.xla.section import NO_PROGRAMS, build
+from tfperf.sections.xla.section import NO_PROGRAMS, build, donatable_bytes
 
 
 def section_of(tmp_path: Path, *programs: tuple[int, str]) -> Section:
@@ -156,3 +157,14 @@ def test_small_programs_are_omitted_and_people_see_the_largest(tmp_path: Path) -
     (peak,) = (table for table in section.tables if table.name == "hlo_peak")
     assert {peak.data["program_id"][row] for row in peak.rows_for_people or ()} == {8}
     assert "1 more program or memory in JSON and CSV" in peak.note
+
+
+def test_results_with_shapes_of_parameters_that_they_do_not_reuse_are_counted() -> None:
+    """Each parameter serves one result; parameters that a result reuses are donated already."""
+
+    def of(kind: str, size: int, shape: str, *, is_reused: bool = False) -> Buffer:
+        return Buffer(kind=kind, bytes=size, shape=shape, is_reused=is_reused)  # type: ignore[arg-type]
+
+    parameters = [of("parameter", 40, "f32[10]"), of("parameter", 80, "f32[20]", is_reused=True)]
+    results = [of("output", 40, "f32[10]"), of("output", 40, "f32[10]"), of("output", 80, "f32[20]")]
+    assert donatable_bytes(Plan(buffers=(*parameters, *results), total_bytes=280)) == 40

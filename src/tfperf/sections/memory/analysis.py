@@ -19,10 +19,10 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tfperf.analysis.registry import Host, Tabular
-from tfperf.base.arrays import MOST, Bools, Float64s, Int64s, group_equal
+from tfperf.base.arrays import MOST, Bools, Float64s, Int64s, covers, distinct, group_equal, union
 from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS, format_bytes, percent
-from tfperf.trace.event_names import star, starred
+from tfperf.trace.event_names import called_program, is_jitted_call, mask, star, starred
 from tfperf.trace.host_trace import HostTrace, MemoryEvents
 from tfperf.trace.steps.steps import Steps
 
@@ -588,7 +588,7 @@ class EventTexts(Struct, frozen=True):
 def events_by_allocator(trace: HostTrace) -> tuple[list[tuple[str, AllocatorEvents]], EventTexts, int]:
     """Return names and sorted events of allocators, their texts, and the number of events without bytes in use."""
     memory = trace.memory
-    op, ops = memory.text_index("tf_op")
+    op, ops = _with_programs(trace, *memory.text_index("tf_op"))
     shape, shapes = memory.text_index("shape")
     region, regions = memory.text_index("region_type")
     size, requested = _bytes(memory, "allocation_bytes"), _bytes(memory, "requested_bytes")
@@ -618,6 +618,37 @@ def events_by_allocator(trace: HostTrace) -> tuple[list[tuple[str, AllocatorEven
     slices = zip(names, bounds, bounds[1:], strict=False)
     by_name = [(name, events.rows(order[start:stop])) for name, start, stop in slices if stop > start]
     return by_name, EventTexts(ops, shapes, regions), int((~is_sound).sum())
+
+
+_ENQUEUES = "::EnqueueExecution"
+"""End of the name of the event in which the runtime of JAX allocates memory for one run of a program."""
+
+
+def _with_programs(trace: HostTrace, op: Int64s, ops: tuple[str, ...]) -> tuple[Int64s, tuple[str, ...]]:
+    """Name allocations without an op by the XLA program that is put on a device at that time.
+
+    Only if one jitted function is being called then: threads may call several.
+    """
+    memory = trace.memory
+    unnamed = np.flatnonzero(memory.allocates & ((op < 0) | ~np.array([*map(bool, ops), False])[op]))
+    calls = trace.host_events(mask(trace.names, is_jitted_call)) if len(unnamed) else unnamed
+    if not len(calls):
+        return op, ops
+    time_ps = memory.start_ps[unnamed]
+    enqueues = trace.host_events(mask(trace.names, lambda name: name.endswith(_ENQUEUES)))
+    is_enqueued = covers(union(trace.start_ps[enqueues], trace.end_ps[enqueues]), time_ps)
+    running, found = np.zeros(len(unnamed), np.int64), np.full(len(unnamed), -1, np.int64)
+    programs: list[str] = []
+    for name in distinct(trace.name[calls]).tolist():
+        rows = calls[trace.name[calls] == name]
+        is_inside = covers(union(trace.start_ps[rows], trace.end_ps[rows]), time_ps)
+        running += is_inside
+        found[is_inside] = len(ops) + len(programs)
+        programs.append(called_program(trace.names[name]))
+    is_sure = is_enqueued & (running == 1)
+    named = op.copy()
+    named[unnamed[is_sure]] = found[is_sure]
+    return named, (*ops, *programs)
 
 
 def _bytes(memory: MemoryEvents, stat_name: str) -> Int64s:

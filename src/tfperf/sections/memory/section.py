@@ -14,7 +14,7 @@ from tfperf.analysis.registry import Results, TableSpec, present
 from tfperf.base.units import PS_PER_MS, format_bytes, format_ms, format_percent, listed, percent
 from tfperf.report.model import Fact, Finding, Level, Quantity, Section, Sparkline, Table, at_levels
 from tfperf.sections.memory import ALIVE, ALLOCATORS, BY_OP, BY_SCOPE, TIMELINE, columns_of
-from tfperf.sections.memory.analysis import FULL_SHARE, Allocator, Memory, op_keys, scope_keys
+from tfperf.sections.memory.analysis import FULL_SHARE, Allocator, Memory, by_op, op_keys, scope_keys
 
 _UNKNOWN_PERCENT = 50.0
 _STEADY_SHARE = 0.01
@@ -47,7 +47,7 @@ def build(results: Results) -> Section:
     return Section(
         "memory",
         "Memory",
-        findings=findings_of(memory),
+        findings=(*findings_of(memory), *_room(results)),
         facts=_facts(memory),
         charts=_charts(memory),
         tables=_tables(results),
@@ -236,6 +236,32 @@ def findings_of(memory: Memory) -> tuple[Finding, ...]:
     return tuple(findings) or _nothing_wrong(memory)
 
 
+_ROOM_PERCENT = 80.0
+"""Share of the capacity that a larger batch may need, because the estimate is rough and memory fragments."""
+
+
+def _room(results: Results) -> tuple[Finding, ...]:
+    """Return whether a batch two or four times as large fits in the fullest device, if all memory grows with it."""
+    memory, batch = results["memory"], results["batch"] if "batch" in results.sections else None
+    devices = [each for each in memory.allocators if each.place == "device" and each.capacity_bytes]
+    if batch is None or not batch.per_replica or batch.confidence not in {"high", "medium"} or not devices:
+        return ()
+    if any(finding.severity == "problem" for finding in findings_of(memory)):
+        return ()
+    used, _, allocator = max((_highest_percent(each), -at, each) for at, each in enumerate(devices))
+    times = next((times for times in (4, 2) if times * used <= _ROOM_PERCENT), None)
+    if times is None:
+        return ()
+    replica = " per replica" if (batch.replicas or 1) > 1 else ""
+    highest = format_bytes(max(allocator.peak_bytes, allocator.lifetime_peak_bytes or 0))
+    text = (
+        f"Room for a larger batch: since the program started, {batch.per_replica:,} examples{replica} used at most "
+        f"{highest}, {format_percent(used)}% of {name_of(allocator, memory)}. If all of this grows with the batch, "
+        f"{times * batch.per_replica:,} need {format_percent(times * used)}%."
+    )
+    return (Finding("larger_batch_fits", "info", text),)
+
+
 def name_of(allocator: Allocator, memory: Memory) -> str:
     """Return the name of an allocator, with its host if there are several."""
     return f"{allocator.name} on {allocator.host}" if memory.host_count > 1 else allocator.name
@@ -259,10 +285,26 @@ def _full(allocator: Allocator) -> Finding | None:
     share, time = _peak_share(allocator), Quantity("peak_at", allocator.peak_ms, "ms", of=_owner(allocator))
     text = (
         f"reaches {format_bytes(allocator.peak_bytes)}, {share} of its capacity, at {time}{step} "
-        f"(threshold: {CAPACITY_PERCENT:.0f}%)."
+        f"(threshold: {CAPACITY_PERCENT:.0f}%){_largest_op(allocator)}."
     )
     code = "pinned_memory_full" if allocator.place == "pinned host" else "memory_full"
     return Finding(code, "problem", text, causes=_PRESSURE, quantities=(share, time))
+
+
+def _largest_op(allocator: Allocator) -> str:
+    """Return the op with the most memory at the peak as the rest of a sentence; empty if it has little."""
+    columns = by_op(allocator.alive, allocator.peak_bytes)
+    rows = zip(columns["op"], columns["shape"], columns["count"], columns["peak_percent"], strict=True)
+    found = next(((op, shape, count, share) for op, shape, count, share in rows if op), None)
+    if found is None or not isinstance(found[3], float) or found[3] < _LEAST_PERCENT:
+        return ""
+    op, shape, count, share = found
+    times = f"{count} x " if count != 1 else ""
+    return f"; the largest: {times}{op}{f' {shape}' if shape else ''}, {format_percent(share)}%"
+
+
+_LEAST_PERCENT = 5.0
+"""Share of the peak from which the largest op is named."""
 
 
 def _owner(allocator: Allocator) -> str:
@@ -273,8 +315,14 @@ def _peak_share(allocator: Allocator) -> Quantity:
     return Quantity("peak", allocator.peak_percent, of=_owner(allocator))
 
 
+def _highest_percent(allocator: Allocator) -> float:
+    """Return the share of the capacity at the highest use since the program started."""
+    highest = max(allocator.peak_bytes, allocator.lifetime_peak_bytes or 0)
+    return percent(highest, allocator.capacity_bytes or 0) or 0.0
+
+
 def _was_full(allocator: Allocator) -> Finding | None:
-    lifetime_percent = percent(allocator.lifetime_peak_bytes or 0, allocator.capacity_bytes or 0) or 0.0
+    lifetime_percent = _highest_percent(allocator)
     if allocator.place == "host" or _is_full(allocator) or lifetime_percent < CAPACITY_PERCENT:
         return None
     share = Quantity("lifetime_peak", lifetime_percent, of=_owner(allocator))

@@ -6,7 +6,6 @@ Events refer to HLO ops by program id and op name.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -19,7 +18,7 @@ from tfperf.base.arrays import MOST, capped_sum, union
 from tfperf.sections.roofline.bounds import Judged, judge
 from tfperf.trace.device.device_peaks import DevicePeaks, peaks_of
 from tfperf.trace.device.device_work import trace_texts
-from tfperf.trace.event_names import JITTED_CALL, compiles_program, is_jitted_call, mask
+from tfperf.trace.event_names import called_program, compiles_program, is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import innermost_around
 from tfperf.trace.steps.steps import Steps
@@ -199,8 +198,6 @@ _WHOLE = "Client::Compile"
 """Suffix of the event around the whole compilation of one program."""
 _OF_CALL = "backend_compile"
 """Enclosing event that JAX records."""
-_NOT_IN_MODULE = re.compile(r"[^\w.-]")
-"""Characters that JAX replaces in a function name to get the program name."""
 
 
 def compile_times(trace: HostTrace) -> dict[str, int]:
@@ -234,7 +231,6 @@ def _of_calls(trace: HostTrace) -> dict[str, int]:
         around = innermost_around(trace, outer, inside)
         for call, time_ps in zip(around.tolist(), trace.duration_ps[inside].tolist(), strict=True):
             if call >= 0:
-                function = trace.names[trace.name[call]].removeprefix(JITTED_CALL).removesuffix(")")
-                program = f"jit_{_NOT_IN_MODULE.sub('_', function)}"
+                program = called_program(trace.names[trace.name[call]])
                 times[program] = min(times.get(program, 0) + time_ps, MOST)
     return times

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Results, present
 from tfperf.base.units import counted, format_bytes, percent
+from tfperf.formats.hlo.buffers import Plan
 from tfperf.report.model import Fact, Level, Quantity, Section, Sparkline, Table, at_levels
 from tfperf.sections.xla import (
     HLO_BUFFERS,
@@ -88,8 +91,25 @@ def _peak_of_largest(results: Results) -> Table | None:
         f" {counted(others, 'more program or memory', 'more programs or memories')} in JSON and CSV." if others else ""
     )
     note = f"From the compiler's plan. * replaces numbers. hlo_buffers in JSON and CSV lists each buffer.{more}"
+    kept = donatable_bytes(plan)
+    if kept >= _DONATABLE_SHARE * plan.total_bytes:
+        note += f" Results of {format_bytes(kept)} have shapes of parameters, but memory of their own (no donation)."
     title = f"Live at the peak of {program.module}: {format_bytes(plan.total_bytes)} of {memory}"
     return replace(table, title=title, rows_for_people=rows, note=note)
+
+
+_DONATABLE_SHARE = 0.05
+
+
+def donatable_bytes(plan: Plan) -> int:
+    """Return the bytes of results that could reuse the memory of parameters with the same shape, but do not."""
+    free = Counter(each.shape for each in plan.buffers if each.kind == "parameter" and not each.is_reused)
+    total = 0
+    for each in plan.buffers:
+        if each.kind == "output" and each.shape and free[each.shape]:
+            free[each.shape] -= 1
+            total += each.bytes
+    return total
 
 
 _MOST_CHARTS = 4
