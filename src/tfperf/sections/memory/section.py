@@ -294,11 +294,13 @@ def _full(allocator: Allocator) -> Finding | None:
 def _largest_op(allocator: Allocator) -> str:
     """Return the op with the most memory at the peak as the rest of a sentence; empty if it has little."""
     columns = by_op(allocator.alive, allocator.peak_bytes)
-    rows = zip(columns["op"], columns["shape"], columns["count"], columns["peak_percent"], strict=True)
-    found = next(((op, shape, count, share) for op, shape, count, share in rows if op), None)
-    if found is None or not isinstance(found[3], float) or found[3] < _LEAST_PERCENT:
+    row = next((row for row, op in enumerate(columns["op"]) if op), None)
+    if row is None:
         return ""
-    op, shape, count, share = found
+    op, shape, count, total = (columns[key][row] for key in ("op", "shape", "count", "total_bytes"))
+    share = percent(total, allocator.peak_bytes) if isinstance(total, int) else None
+    if share is None or share < _LEAST_PERCENT:
+        return ""
     times = f"{count} x " if count != 1 else ""
     return f"; the largest: {times}{op}{f' {shape}' if shape else ''}, {format_percent(share)}%"
 
