@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from builders import event, gpu, host, marks, repeat, results_of, trace_of
 from sections.diagnosis.made import bounds
 from sections.hosts.jobs import FETCH, OP, job
 
@@ -76,4 +77,22 @@ def test_the_exchange_of_healthy_hosts(tmp_path: Path) -> None:
     assert bounds(found["collectives"].cost_percent) == pytest.approx((20.0, 20.0))
     assert found["collectives_bound"].cost_percent is None
     assert found["collectives_bound"].detail.startswith("without waiting for hosts, it takes 20.0% of the step")
+    assert [each.section for each in found["collectives_bound"].rests_on] == ["hosts", "collectives"]
+    assert bounds(found["collectives_bound"].actions[0].step_ms) == pytest.approx((4.0, 5.0))
+
+
+def test_the_exchange_of_devices_that_compute_could_overlap(tmp_path: Path) -> None:
+    """In each step of 100 us, GPU 0 computes for 30 us; then it waits 20 us for GPU 1, and they exchange for 20 us."""
+    name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(Args)"
+    first = repeat(4, event("sgemm", 10, 30), event(name, 40, 40))
+    second = repeat(4, event("sgemm", 10, 30), event(name, 60, 20))
+    results = results_of(trace_of(tmp_path, host(*marks(4)), gpu(*first), gpu(*second, number=1)))
+    found = {cause.code: cause for cause in results["diagnosis"].causes}
+    assert bounds(found["collectives"].cost_percent) == pytest.approx((40.0, 40.0))
+    assert [str(each) for each in found["collectives_bound"].quantities] == ["26.7%", "26.7%"]
+    assert found["collectives_bound"].detail == (
+        "without waiting, it takes 26.7% of the step; other kernels could overlap 26.7%"
+    )
+    step_ms = found["collectives_bound"].actions[0].step_ms
+    assert bounds(step_ms) == pytest.approx((0.1 * (1 - 4 / 15), 0.1))
     assert {"straggler", "skewed_input"}.isdisjoint(found)

@@ -140,6 +140,20 @@ def test_each_device_has_the_whole_capture(tmp_path: Path) -> None:
     assert (other.name, in_us(other)) == ("/device:GPU:1", (0, 50, 200, 250))
 
 
+def test_collectives_are_not_compute(tmp_path: Path) -> None:
+    """An all-reduce 20-60 overlaps a kernel 10-30 for 10 us, and a copy 50-70 for 10 us."""
+    each = (
+        event("k", 10, 20),
+        event("ncclDevKernel_AllReduce_Sum_f32_RING_LL(Args)", 20, 40),
+        event("MemcpyH2D", 50, 20),
+    )
+    streams = [line(f"Stream #{number}", made, id=number) for number, made in enumerate(each, 1)]
+    (device,) = times(tmp_path, host(event("f", 0, 100)), plane("/device:GPU:0", *streams))
+    assert in_us(device) == (20, 10, 40, 100)
+    assert (device.collectives.total(), device.collectives_alone_ps) == (40 * US, 30 * US)
+    assert device.kernel_sum_ps == 60 * US
+
+
 def test_derived_lines_are_no_work(tmp_path: Path) -> None:
     derived = line("TensorFlow Ops", event("MatMul", 0, 100), id=-559038734)
     (device,) = times(tmp_path, plane("/device:GPU:0", line("Stream #1", event("k", 10, 10), id=1), derived))

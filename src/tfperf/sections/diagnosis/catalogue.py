@@ -153,7 +153,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         role="others",
     ),
     "collectives_bound": CauseMeaning(
-        "data exchange between hosts, not counting the wait for the last host, takes 10% of the step or more",
+        "data exchange between devices or hosts, without waiting (if it is known), takes 10% of the step or more",
         "not part of the step: `collectives` has the cost",
         role="others",
     ),
@@ -750,9 +750,14 @@ ADVICE: Mapping[str, Advice] = {
         url=f"{GUIDE}/distributed_training",
     ),
     "overlap_exchange": Advice(
-        texts=everywhere("exchange gradients while others are still being computed, and in fewer bytes (16 bit)"),
+        texts={
+            **in_tensorflow("exchange gradients while others are still being computed, and in fewer bytes (16 bit)"),
+            "jax": "let XLA overlap exchanges with compute: XLA_FLAGS=--xla_gpu_enable_latency_hiding_scheduler=true",
+        },
+        on_tpus=everywhere("split arrays so that compute on one part overlaps the exchange of another one"),
+        urls={"jax": "https://docs.jax.dev/en/latest/gpu_performance_tips.html"},
         saves=(0.0, 1.0),
-        assumption="gradients are exchanged as soon as they are available",
+        assumption="gradients are exchanged as soon as they are available, and compute does not slow down",
         url=f"{GUIDE}/distributed_training",
     ),
     "balance_input": Advice(

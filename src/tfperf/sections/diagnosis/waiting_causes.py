@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from tfperf.base.units import counted, format_bytes, format_number, format_percent, without_middle
+from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.hosts import late_text, slower_in, who_is_late
@@ -277,8 +278,11 @@ def collectives(case: Case) -> Cause | None:
     barrier = case.quantity("barrier", case.share("barrier"))
     waits = (barrier.value or 0.0) >= LEAST_PERCENT
     detail += f"; {barrier} of the step is waiting at a barrier for slower cores" * waits
+    waited = Quantity("waited", None if is_on_host else case.results["collectives"].waited_percent, of="collectives")
+    is_waited = waited.value is not None and not case.results.is_other_kind
+    detail += f"; {waited} of the time in collectives is waiting for the last rank" * is_waited
     cost = case.ledger.claim("device_collectives", "host_compute", most=share)
-    rests_on = (in_categories("host_compute" if is_on_host else "device_collectives"),)
+    rests_on = (in_categories("host_compute" if is_on_host else "device_collectives"), *_exchanges(case))
     title = "Collective communication"
     return case.cause(
         "collectives",
@@ -287,28 +291,50 @@ def collectives(case: Case) -> Cause | None:
         detail,
         actions=("fewer_exchanges",),
         rests_on=rests_on,
-        quantities=(barrier,) if waits else (),
+        quantities=((barrier,) if waits else ()) + ((waited,) if is_waited else ()),
     )
 
 
 def collectives_bound(case: Case) -> Cause | None:
-    """Check how much of the exchange between hosts, without waiting, ops could hide; `collectives` has the cost."""
-    late = case.hosts.late if case.is_headline and not case.results.is_other_kind else None
-    ops, waited = case.program.op_percent, None if late is None else late.waited_percent
-    if ops is None or waited is None:
+    """Check how much of the exchange, without waiting, compute could overlap; `collectives` has the cost.
+
+    The estimate is a range: from no overlap to as much as compute of the step allows.
+    """
+    if not case.is_headline or case.results.is_other_kind:
         return None
-    exchange = case.program.collective_percent - (0.0 if case.pace is not None else waited)
-    if exchange < _EXCHANGE_PERCENT or min(exchange, ops) < LEAST_PERCENT:
+    rests_on = _exchanges(case)
+    exchanged = case.share("device_collectives") - case.share("barrier")
+    if exchanged >= LEAST_PERCENT:
+        waited = case.results["collectives"].waited_percent
+        place, compute, hides = "devices", case.share("device_compute"), "other kernels could overlap"
+        exchange = exchanged * (1.0 - (waited or 0.0) / 100.0)
+        without = "with waiting for other ranks, it takes" if waited is None else "without waiting, it takes"
+    else:
+        late = case.hosts.late
+        compute, waited = case.program.op_percent or 0.0, None if late is None else late.waited_percent
+        if waited is None:
+            return None
+        exchange = case.program.collective_percent - (0.0 if case.pace is not None else waited)
+        place, without, hides = "hosts", "without waiting for hosts, it takes", "ops could overlap"
+        rests_on = (Evidence("hosts", "hosts", case.host or case.results.hosts[0].host), *rests_on)
+    overlap = min(exchange, compute)
+    if exchange < _EXCHANGE_PERCENT or overlap < LEAST_PERCENT:
         return None
-    quantities = case.quantity("exchange", exchange), case.quantity("could_overlap", min(exchange, ops))
-    detail = f"without waiting for hosts, it takes {quantities[0]} of the step; ops could overlap {quantities[1]}"
+    quantities = case.quantity("exchange", exchange), case.quantity("could_overlap", overlap)
+    detail = f"{without} {quantities[0]} of the step; {hides} {quantities[1]}"
     made = case.cause(
         "collectives_bound",
-        "Communication between hosts",
+        f"Communication between {place}",
         None,
         detail,
-        actions=(case.without_estimate("overlap_exchange"),),
-        rests_on=(Evidence("hosts", "hosts", case.host or case.results.hosts[0].host),),
+        actions=(case.action("overlap_exchange", Range(0.0, overlap), rest_gets_faster=False),),
+        rests_on=rests_on,
         quantities=quantities,
     )
     return replace(made, is_aside=True)
+
+
+def _exchanges(case: Case) -> tuple[Evidence, ...]:
+    """Return the row of the collectives with the most time; empty if the profile does not show it."""
+    kinds = [each.type for each in case.results["collectives"].exchanges[:1] if each.type]
+    return tuple(Evidence("collectives", "collectives", kind) for kind in kinds)

@@ -283,8 +283,10 @@ _USE_COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),
     Column("device", "Device", str, "", "name of the device"),
     Column("use", "Use", str, "", "activity of the device in the averaged steps, and outside of them"),
-    Column("busy_percent", "Busy", float, "%", "share of the averaged steps in which it computes or copies"),
-    Column("compute_percent", "Compute", float, "%", "share of the averaged steps in which kernels run on it"),
+    Column("busy_percent", "Busy", float, "%", "share of the averaged steps in which it computes, exchanges or copies"),
+    Column(
+        "compute_percent", "Compute", float, "%", "share of the averaged steps in which kernels run, except collectives"
+    ),
 )
 IDLE_CAUSES = TableSpec(
     name="idle_causes",

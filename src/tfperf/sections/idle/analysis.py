@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from tfperf.analysis.registry import Tabular
-from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, distinct, overlap, ranges, union
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, distinct, overlap, ranges, union, union_all
 from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS, percent
 from tfperf.trace.device.device_work import DeviceTime, device_label, work_rows
@@ -221,6 +221,7 @@ def _device_idle(trace: HostTrace, windows: Windows, gaps: DeviceGaps, waits: Ma
     waited_ps = np.zeros(len(windows.start_ps), np.int64)
     np.add.at(waited_ps, gaps.window, idle_after_waits(trace, gaps, waits))
     is_counted = windows.counted[gaps.window]
+    kernels = union_all([gaps.device.compute, gaps.device.collectives])
     gap_counts = (gaps.time_ps[:, is_counted] > 0).sum(axis=1).tolist()
     return DeviceIdle(
         host=trace.host,
@@ -229,7 +230,8 @@ def _device_idle(trace: HostTrace, windows: Windows, gaps: DeviceGaps, waits: Ma
         window_ps=windows.end_ps - windows.start_ps,
         busy_ps=overlap(gaps.device.busy, windows.start_ps, windows.end_ps),
         compute_ps=overlap(gaps.device.compute, windows.start_ps, windows.end_ps),
-        all_compute_ps=gaps.device.compute.total(),
+        kernel_ps=overlap(kernels, windows.start_ps, windows.end_ps),
+        all_kernel_ps=kernels.total(),
         time_ps=dict(zip(CAUSES, time_ps, strict=True)),
         waited_ps=waited_ps,
         gap_counts=dict(zip(CAUSES, gap_counts, strict=True)),
@@ -291,9 +293,11 @@ class DeviceIdle(Struct, frozen=True, kw_only=True, dict=True):
     window_ps: Int64s
     busy_ps: Int64s
     compute_ps: Int64s
-    """The part of `busy_ps` in which kernels (on a TPU, ops) run."""
-    all_compute_ps: int
-    """Compute time in the whole capture, also outside of windows."""
+    """The part of `busy_ps` in which kernels (on a TPU, ops) run that are not collectives."""
+    kernel_ps: Int64s
+    """The part in which any kernels (on a TPU, ops that do not wait for data) run."""
+    all_kernel_ps: int
+    """This time in the whole capture, also outside of windows."""
     time_ps: dict[Cause, Int64s]
     """By cause; adds up to `window_ps` minus `busy_ps`."""
     waited_ps: Int64s
@@ -331,17 +335,17 @@ class DeviceIdle(Struct, frozen=True, kw_only=True, dict=True):
     @property
     def works_percent(self) -> float:
         """Return the share of the counted windows in which it works or copies; a TPU waiting for data does not."""
-        works_ps = self.compute_ps if self.device.startswith("/device:TPU:") else self.busy_ps
+        works_ps = self.kernel_ps if self.device.startswith("/device:TPU:") else self.busy_ps
         return 100.0 * int(works_ps[self.counted].sum()) / max(self.counted_window_ps, 1)
 
     @cached_property
     def use(self) -> Use:
         """Return the use of the device in the counted windows."""
-        if self.compute_ps[self.counted].any():
+        if self.kernel_ps[self.counted].any():
             return "works"
         if self.busy_ps[self.counted].any():
             return "copies"
-        return "outside" if self.all_compute_ps else "no kernel"
+        return "outside" if self.all_kernel_ps else "no kernel"
 
     def percent(self, cause: Cause | None = None) -> float:
         """Return the idle share of the counted windows, for one cause or for all."""

@@ -135,11 +135,13 @@ _PRECISION_COLUMNS = (
 _DEVICE_TIME_COLUMNS = (
     _HOST,
     Column("device", "Device", str, "", "the device"),
-    Column("compute_ms", "Compute", float, "ms", "wall time in which at least one kernel runs"),
+    Column("compute_ms", "Compute", float, "ms", "wall time in which a kernel that is not a collective runs"),
+    Column("collectives_alone_ms", "Collectives", float, "ms", "wall time of collectives, not overlapped by compute"),
     Column("copies_alone_ms", "Copies", float, "ms", "wall time of copies and fills, not overlapped by kernels"),
     Column("idle_ms", "Idle", float, "ms", "the rest of the capture"),
-    Column("wall_ms", "Wall", float, "ms", "duration of the capture: compute + copies + idle"),
-    Column("kernel_sum_ms", "Kernels sum", float, "ms", "sum over kernels; more than compute if streams overlap"),
+    Column("wall_ms", "Wall", float, "ms", "duration of the capture: compute + collectives + copies + idle"),
+    Column("kernel_sum_ms", "Kernels sum", float, "ms", "sum over kernels, more than wall time if streams overlap"),
+    Column("collectives_ms", "All collectives", float, "ms", "wall time of collectives, including overlap"),
     Column("copies_ms", "All copies", float, "ms", "wall time of copies and fills, including overlap"),
 )
 
@@ -243,7 +245,7 @@ def _device_time(results: Results) -> Data | None:
     kernels = results["kernels"]
     if not kernels.devices:
         return None
-    times = ("compute", "copies_alone", "idle", "wall", "kernel_sum", "copies")
+    times = ("compute", "collectives_alone", "copies_alone", "idle", "wall", "kernel_sum", "collectives", "copies")
     return {
         **fields(_DEVICE_TIME_COLUMNS, kernels.devices),
         **{f"{key}_ms": [getattr(device, f"{key}_ps") / PS_PER_MS for device in kernels.devices] for key in times},
@@ -413,7 +415,7 @@ DEVICE_TIME = TableSpec(
     name="device_time",
     title="Time of each device",
     row="time of each device in the capture",
-    details="One row per device: compute, copies without compute, and idle add up to the wall time.",
+    details="One row per device: compute, collectives and copies without it, and idle add up to the wall time.",
     columns=_DEVICE_TIME_COLUMNS,
     data=_device_time,
     name_key="device",

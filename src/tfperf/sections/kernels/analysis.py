@@ -481,25 +481,32 @@ _ORDER = ("H2D", "D2H", "D2D", "P2P", "H2H", "Memset", "Unknown")
 
 
 class DeviceTotals(Struct, frozen=True, kw_only=True):
-    """Capture time of one device: compute + copies outside compute + idle = wall, in picoseconds."""
+    """Capture time of one device in picoseconds: compute + collectives alone + copies alone + idle = wall."""
 
     host: str
     device: str
     compute_ps: int
+    collectives_alone_ps: int
+    """Time of collectives outside compute."""
     copies_alone_ps: int
+    """Time of copies outside compute and collectives."""
     idle_ps: int
     wall_ps: int
     kernel_sum_ps: int
-    """Sum over kernels, which exceeds compute if streams overlap."""
+    """Sum over kernels, collectives included, which exceeds their wall time if streams overlap."""
+    collectives_ps: int
+    """Wall time of collectives, including those that overlap compute."""
     copies_ps: int
-    """Wall time of copies, including those that overlap compute."""
+    """Wall time of copies, including those that overlap compute or collectives."""
 
     @classmethod
     def of(cls, host: str, device: DeviceTime) -> DeviceTotals:
         """Return the totals of a device of a host."""
-        same = {name: getattr(device, name) for name in ("copies_alone_ps", "idle_ps", "wall_ps", "kernel_sum_ps")}
-        times = {"compute_ps": device.compute.total(), "copies_ps": device.copies.total(), **same}
-        return cls(host=host, device=device_label(device.name), **times)
+        same = ("collectives_alone_ps", "copies_alone_ps", "idle_ps", "wall_ps", "kernel_sum_ps")
+        times = {f"{name}_ps": getattr(device, name).total() for name in ("compute", "collectives", "copies")}
+        return cls(
+            host=host, device=device_label(device.name), **times, **{name: getattr(device, name) for name in same}
+        )
 
 
 def compute_capability(plane: Plane) -> tuple[int, int]:

@@ -104,18 +104,22 @@ def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
     label = f"{device.host} {device.device}" if several_hosts else device.device
     times_ps = device.compute_ps, device.copies_alone_ps, device.idle_ps, device.wall_ps, device.kernel_sum_ps
     hidden_ps = device.copies_ps - device.copies_alone_ps
-    compute, copies, idle, wall, kernel_sum, hidden = (
-        f"{format_ms(ps / PS_PER_MS)} ms" for ps in (*times_ps, hidden_ps)
+    compute, copies, idle, wall, kernel_sum, hidden, exchanging = (
+        f"{format_ms(ps / PS_PER_MS)} ms" for ps in (*times_ps, hidden_ps, device.collectives_alone_ps)
     )
+    collectives = f" + {exchanging} collectives" * bool(device.collectives_alone_ps)
     if device.device.startswith("TPU"):
         waiting = f" + {copies} waiting for data" * bool(device.copies_alone_ps)
-        text = f"{compute} in ops{waiting} + {idle} idle = {wall}, first to last op"
-        return Fact(f"device_time_{label}", label, text)
-    text = f"{compute} compute + {copies} copies + {idle} idle = {wall} wall"
-    overlaps = device.kernel_sum_ps > device.compute_ps
+        text = f"{compute} in {'other ' * bool(collectives)}ops{collectives}{waiting} + {idle} idle = {wall}"
+        return Fact(f"device_time_{label}", label, f"{text}, first to last op")
+    text = f"{compute} compute{collectives} + {copies} copies + {idle} idle = {wall} wall"
+    overlaps = device.kernel_sum_ps > device.compute_ps + device.collectives_alone_ps
     note = f"kernels sum to {kernel_sum}" + ", because streams overlap" * overlaps
+    hidden_exchange_ps = device.collectives_ps - device.collectives_alone_ps
+    if hidden_exchange_ps > 0:
+        note += f"; {format_ms(hidden_exchange_ps / PS_PER_MS)} ms of collectives overlap compute"
     if hidden_ps > 0:
-        note += f"; {hidden} of copies overlap compute"
+        note += f"; {hidden} of copies overlap kernels" if collectives else f"; {hidden} of copies overlap compute"
     return Fact(f"device_time_{label}", label, text, note=note)
 
 

@@ -21,6 +21,7 @@ from tfperf.base.arrays import (
     Bools,
     Int64s,
     Intervals,
+    Uint8s,
     capped_sum,
     difference,
     group_equal,
@@ -37,15 +38,17 @@ COPIES = (Activity.HOST_TO_DEVICE, Activity.DEVICE_TO_HOST, Activity.DEVICE_TO_D
 
 
 class DeviceTime(Struct, frozen=True):
-    """One device: flat sets of intervals in picoseconds. `copies` includes memsets, and may overlap `compute`.
+    """One device: flat sets of intervals in picoseconds, which may overlap. `copies` includes memsets.
 
-    On a TPU core, `copies` is when it waits in an op for data, from the host or from another memory, and `compute` is
-    when it runs other ops.
+    `collectives` is when it exchanges data with other devices (NCCL, RCCL), `compute` when it runs other kernels. On a
+    TPU core, `copies` is when it waits in an op for data, from the host or from another memory, and `compute` is when
+    it runs other ops.
     """
 
     plane: int
     name: str
     compute: Intervals
+    collectives: Intervals
     copies: Intervals
     busy: Intervals
     kernel_sum_ps: int
@@ -60,13 +63,18 @@ class DeviceTime(Struct, frozen=True):
         return self.end_ps - self.start_ps
 
     @property
+    def collectives_alone_ps(self) -> int:
+        """Return the time of collectives without compute."""
+        return difference(self.collectives, self.compute).total()
+
+    @property
     def copies_alone_ps(self) -> int:
-        """Return the time of copies without compute."""
-        return difference(self.copies, self.compute).total()
+        """Return the time of copies without compute and collectives."""
+        return difference(self.copies, union_all([self.compute, self.collectives])).total()
 
     @property
     def idle_ps(self) -> int:
-        """Return the idle time: compute + copies alone + idle = wall."""
+        """Return the idle time: compute + collectives alone + copies alone + idle = wall."""
         return self.wall_ps - self.busy.total()
 
 
@@ -112,28 +120,35 @@ def device_times(trace: HostTrace) -> tuple[DeviceTime, ...]:
     if not trace.devices:
         return ()
     if trace.device_kind == "tpu":
-        moves = np.isin(tpu_codes(trace), np.array(TPU_WAITS, np.uint8))
+        codes = tpu_codes(trace)
+        moves = np.isin(codes, np.array(TPU_WAITS, np.uint8))
     else:
-        moves = moves_data(trace, device_codes(trace, "corrected"))
-    return tuple(_device_time(trace, plane, moves) for plane in trace.devices)
+        codes = device_codes(trace, "corrected")
+        moves = moves_data(trace, codes)
+    kinds = np.where(moves, _COPY, np.where(codes == Activity.COLLECTIVES, _EXCHANGE, _COMPUTE)).astype(np.uint8)
+    return tuple(_device_time(trace, plane, kinds) for plane in trace.devices)
 
 
-def _device_time(trace: HostTrace, plane: int, moves: Bools) -> DeviceTime:
-    sets: dict[bool, list[Intervals]] = {False: [], True: []}
+_COMPUTE, _EXCHANGE, _COPY = range(3)
+
+
+def _device_time(trace: HostTrace, plane: int, kinds: Uint8s) -> DeviceTime:
+    sets: tuple[list[Intervals], ...] = ([], [], [])
     kernel_sum_ps = 0
     for line in work_lines(trace, plane):
-        copying = moves[line.start : line.stop]
-        for copies in (False, True):
-            rows = np.flatnonzero(copying == copies) + line.start
-            sets[copies].append(union_sorted(trace.start_ps[rows], trace.end_ps[rows]))
-            kernel_sum_ps += 0 if copies else capped_sum(trace.duration_ps[rows])
-    compute, copied = union_all(sets[False]), union_all(sets[True])
-    name, busy = trace.planes[plane].name, union_all([compute, copied])
+        of_line = kinds[line.start : line.stop]
+        for kind in np.flatnonzero(np.bincount(of_line, minlength=1)).tolist():
+            rows = np.flatnonzero(of_line == kind) + line.start
+            sets[kind].append(union_sorted(trace.start_ps[rows], trace.end_ps[rows]))
+            kernel_sum_ps += 0 if kind == _COPY else capped_sum(trace.duration_ps[rows])
+    compute, exchanged, copied = (union_all(parts) for parts in sets)
+    name, busy = trace.planes[plane].name, union_all([compute, exchanged, copied])
     span = trace.extent_ps
     if trace.device_kind == "tpu":  # ops nest: a loop waits while an op in it does
-        compute, kernel_sum_ps = difference(compute, copied), busy.total()
+        exchanged = difference(exchanged, copied)
+        compute, kernel_sum_ps = difference(compute, union_all([exchanged, copied])), busy.total()
         span = (int(busy.start[0]), int(busy.end[-1])) if len(busy.start) else span
-    return DeviceTime(plane, name, compute, copied, busy, kernel_sum_ps, *span)
+    return DeviceTime(plane, name, compute, exchanged, copied, busy, kernel_sum_ps, *span)
 
 
 # --- ops ---
