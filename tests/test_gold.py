@@ -16,7 +16,7 @@ from click.testing import Result
 from synthetic_gpu import synthetic_gpu
 
 SAMPLES = ("custom_loop", "input_bound", "input_fixed", "retracing")
-ON_GPU = ("gpu_input_in_loop", "gpu_odd_channels", "gpu_results_each_step")
+ON_GPU = ("gpu_input_in_loop", "gpu_odd_channels", "gpu_results_each_step", "gpu_tiny_kernels", "gpu_transformer")
 """Samples with many kernels and gaps, whose data formats would be large."""
 SUFFIXES = {"table": "txt", "json": "json", "csv": "csv", "markdown": "md"}
 _LONG_NUMBER = re.compile(r"-?\d+\.\d{7,}(?:e[+-]?\d+)?")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Plane, event, host, logdir_of, ref, space
+from builders import Event, Plane, event, gpu, host, logdir_of, ref, space
 from click.testing import CliRunner
 from jax_builders import call
 from sections.diagnosis.made import OP, actions_of, bounds, codes_of, diagnosis, most
@@ -145,6 +145,20 @@ def test_slow_steps_that_come_regularly(tmp_path: Path, computing: float, code: 
         cause = found.causes[0]
         assert (cause.of, cause.cost_percent) == ("wall", Range(48.75, 48.75))
         assert cause.detail.endswith("the additional time is Host compute")
+
+
+def test_slow_steps_in_which_the_program_waits_for_the_device(tmp_path: Path) -> None:
+    """Every fourth step of 10 ms waits 40 ms more for a copy to the host, with the device idle."""
+    events, kernels, begin = [], [], 0.0
+    for number in range(12):
+        length = 50_000 if number % 4 == 3 else 10_000
+        events += [event("train", begin, length, step_num=number), event("PjitFunction(step)", begin, 8_900)]
+        events += [event("cuLaunchKernel", begin + 10, 5, correlation_id=number + 1)]
+        events += [event("np.asarray(jax.Array)", begin + 9_000, length - 9_000)]
+        kernels.append(event("kernel", begin + 20, 8_900, correlation_id=number + 1))
+        begin += length
+    cause = the_cause(diagnosis(tmp_path, host(*events), gpu(*kernels)), "slow_steps")
+    assert cause.detail.endswith("the additional time is waiting for results")
 
 
 def test_large_kernels_of_eager_ops_are_not_the_cost_of_running_ops_one_by_one(tmp_path: Path) -> None:

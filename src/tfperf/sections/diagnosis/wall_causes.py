@@ -176,9 +176,12 @@ def slow_steps(case: Case) -> Cause | None:
     # Irregular slow steps may be slow because other programs use the cores.
     if share < LEAST_PERCENT or not wall.period(slow):
         return None
+    main = max(costs, key=lambda part: costs[part])
+    is_shown = case.results.has_device and not case.results.is_other_kind
+    waits = case.waiting(case.results["idle"].percents["synchronise"]) if is_shown else {}
+    what = "waiting for results" if waits.get(main, 0.0) >= costs[main] / 2.0 else CATEGORY_TITLES[main]
     for part, most in costs.items():
         case.ledger.claim(part, most=most)
-    main = max(costs, key=lambda part: costs[part])
     modes = modes_text(wall, slow)
     types = [without_middle(name, LONGEST_NAME) for name in case.results["functions"].eager.own_types[:_NAMED]]
     ops = f" ({listed(types)})" if main == "host_compute" and case.ledger.of_kernels >= costs[main] / 2.0 else ""
@@ -186,7 +189,7 @@ def slow_steps(case: Case) -> Cause | None:
         "slow_steps",
         "Extra time in slow steps",
         Range(share, share),
-        f"{modes[:1].lower()}{modes[1:]}; the additional time is {CATEGORY_TITLES[main]}{ops}",
+        f"{modes[:1].lower()}{modes[1:]}; the additional time is {what}{ops}",
         actions=("less_often",),
         rests_on=(Evidence("steps", "steps", wall.names[int(slow[0])]),),
         confidence="medium",
