@@ -353,6 +353,31 @@ FUSED = {
         fusion(WORDS, [WORDS, "s32[512,1]"], GATHER, op("n", "negate", WORDS, "p0")),
         2 * 51_200_000 + 2048, 2 * 51_200_000 + 2048,
     ),
+    "a table is converted where it is read": (
+        fusion(
+            TAKEN, [WORDS.replace("f32", "bf16"), "s32[512,1]"], op("c", "convert", WORDS, "p0"),
+            op("b", "bitcast", WORDS, "c"), op("x", "gather", TAKEN, "b", "p1"), op("y", "negate", TAKEN, "x"),
+        ),
+        25_600_000 + 524_288 + 2048, 262_144 + 524_288 + 2048,
+    ),
+    "a slice of another view": (
+        fusion(
+            "f32[9,9]", [BIG], op("b", "bitcast", "f32[1000,128]", "p0"), op("x", "slice", "f32[9,9]", "b"),
+            op("y", "negate", "f32[9,9]", "x"),
+        ),
+        512_000 + 324, 648,
+    ),
+    "a scatter reads and writes rows in place": (
+        of_one(
+            "fusion", WORDS, WORDS, "s32[512,1]", TAKEN, fusion_kind="kLoop", calls=["fused"],
+            called=[scalar(ADD, "add"), named(
+                "fused", op("p0", "parameter", WORDS), op("p1", "parameter", "s32[512,1]", parameter=1),
+                op("p2", "parameter", TAKEN, parameter=2),
+                op("x", "scatter", WORDS, "p0", "p1", "p2", calls=[ADD]),
+            )],
+        ),
+        2 * 51_200_000 + 2048 + 524_288, 2 * 524_288 + 2048 + 524_288,
+    ),
     "a parameter that is the result": (fusion(ROW, [ROW]), 4000, 8000),
     "a tuple is read by its parts": (
         fusion(ROW, [f"({ROW},{BIG})"], op("x", "get-tuple-element", ROW, "p0"), op("y", "negate", ROW, "x")),

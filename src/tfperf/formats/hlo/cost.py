@@ -150,7 +150,7 @@ class FusionReads:
                 for each in computation.instructions
                 if each.opcode == "constant" and each.shape.elements > largest
             )
-            self._kept[at] = sum(self._read(at)) + constants, _written(computation)
+            self._kept[at] = sum(self._read(at)) + constants, _written(computation, corrected=self.corrected)
         moved, written = self._kept[at]
         return moved + (fusion.shape.bytes if written is None else written)
 
@@ -180,8 +180,9 @@ class FusionReads:
         if self.corrected:
             if place == computation.root:
                 return whole
-            if users and all(each.opcode == "gather" and each.operands[0] == place for each in users):
-                return sum(each.shape.bytes for each in users)
+            touched, elements = _touched(computation, place), computation.instructions[place].shape.elements
+            if touched is not None:
+                return min(touched, elements) * whole // max(elements, 1)
         total = 0
         others = False
         for user in users:
@@ -210,15 +211,45 @@ class FusionReads:
         return self._of_operands[id(fusion)][place]
 
 
-def _written(computation: Computation) -> int | None:
+def _touched(computation: Computation, place: int) -> int | None:
+    """Return how many elements of an array its users access if all take parts or scatter into it, else None.
+
+    They may do so by way of conversions, which are computed for these elements alone.
+    """
+    total, waiting = 0, [place]
+    while waiting:
+        of = waiting.pop()
+        if of == computation.root or not computation.users[of]:
+            return None
+        for at in computation.users[of]:
+            user = computation.instructions[at]
+            number, arrays = user.operands.index(of), (len(user.operands) - 1) // 2
+            if user.opcode in ("convert", "bitcast"):
+                waiting.append(at)
+            elif user.opcode in ("gather", "slice", "dynamic-slice") and number == 0:
+                total += user.shape.elements
+            elif user.opcode == "scatter" and number < arrays:
+                total += computation.instructions[user.operands[arrays + 1 + number]].shape.elements
+            else:
+                return None
+    return total
+
+
+def _written(computation: Computation, *, corrected: bool) -> int | None:
     """Return the bytes that a fusion writes, or None for its whole result."""
     root = computation.root_instruction
-    if root.opcode not in ("tuple", "dynamic-update-slice"):
+    in_place = ("dynamic-update-slice", "scatter") if corrected else ("dynamic-update-slice",)
+    if root.opcode != "tuple" and root.opcode not in in_place:
         return None
     total = 0
     for each in computation.operands_of(root) if root.opcode == "tuple" else (root,):
         if each.opcode == "dynamic-update-slice":  # updates its array in place
             total += as_operand(computation.instructions[each.operands[1]].shape)
+        elif each.opcode in in_place:
+            # In place, as its operands (arrays, indices, updates) allow.
+            total += sum(
+                computation.instructions[at].shape.bytes for at in each.operands[len(each.operands) // 2 + 1 :]
+            )
         else:
             total += each.shape.bytes
     return total
