@@ -330,5 +330,5 @@ def test_the_comparison_of_two_branches_calls_a_slow_input_a_regression(tmp_path
     ran = run_recipe(same, tmp_path, program)
     assert ran.code == 3, ran.output
     summary = (tmp_path / "summary.md").read_text()
-    assert "BREACHED: max-regression 10%" in summary
+    assert "FAIL: max-regression 10%" in summary
     assert "Largest change: Input" in summary.split("Comparison")[-1]

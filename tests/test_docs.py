@@ -672,7 +672,7 @@ def test_the_first_gate_of_the_page_fails_bad_jobs(sample: str, code: int, workp
         logdir_of(workplace, a=space(host(event("MatMul:MatMul", 0, 10))))
     exit_code, stdout, stderr = follow(gate, workplace)
     assert exit_code == code, stderr
-    assert ("BREACHED: max-input-bound 20%" in stdout) == (code == 3)
+    assert ("FAIL: max-input-bound 20%" in stdout) == (code == 3)
     assert ("COULD NOT BE CHECKED" in stdout) == (code == 1)
 
 

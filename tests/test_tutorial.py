@@ -27,7 +27,7 @@ SIGNS = (
     "ms before",
     "Waiting for input",
     "PASS. The limit passed.",
-    "FAIL. BREACHED: max-regression 10%",
+    "FAIL: max-regression 10%",
     "exit code 3",
 )
 SHORTER = ("time.sleep(0.02)", "time.sleep(0.006)")

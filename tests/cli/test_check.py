@@ -45,7 +45,7 @@ def two_hosts(tmp_path: Path) -> Path:
 def test_exit_code_3_where_a_limit_is_breached_for_a_reason_that_is_named(run_tfperf: Run, samples: Path) -> None:
     result = run_tfperf("check", samples / "input_bound", *HOLDS, "--max-step-time", "10s")
     assert (result.exit_code, result.stderr) == (3, "")
-    assert "BREACHED: max-input-bound 10%. 1 of 2 limits passed." in result.stdout
+    assert "FAIL: max-input-bound 10%. 1 of 2 limits passed." in result.stdout
     assert "Map" in result.stdout.split("\nWhy\n")[1]
     assert max(map(len, result.stdout.splitlines())) <= 80
 

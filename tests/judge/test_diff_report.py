@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +380,31 @@ def test_a_run_is_a_profile_a_path_or_a_baseline(tmp_path: Path) -> None:
     ]
     assert all(run.hosts == summary.hosts for run in runs)
     assert [run.label for run in run_summaries([run_of(label="b"), run_of(label="a")])] == ["b", "a"], "they differ"
+
+
+RUN = "2026_01_01_00_00_00"
+
+
+@pytest.mark.parametrize(
+    ("places", "labels"),
+    [
+        (("before/logs", "after/logs"), ["before/logs", "after/logs"]),
+        (("x/before/logs", "y/before/logs"), ["x/before/logs", "y/before/logs"]),
+        (("a/logs", "b/logs", "c/x.json"), ["a/logs", "b/logs", "x.json"]),
+        ((f"a/logs/plugins/profile/{RUN}", f"b/logs/plugins/profile/{RUN}"), [f"a/logs/{RUN}", f"b/logs/{RUN}"]),
+        ((f"a/logs/plugins/profile/{RUN}/h.xplane.pb", "a/logs"), [RUN, "logs"]),
+        (("a/b.json", "c/b.json"), ["a/b.json", "c/b.json"]),
+        (("a/logs", "a/logs"), ["1: logs", "2: logs"]),
+    ],
+)
+def test_runs_of_one_name_are_told_apart_by_folders(places: Sequence[str], labels: list[str], tmp_path: Path) -> None:
+    for place in {*places}:
+        if place.endswith(".json"):
+            (tmp_path / place).parent.mkdir()
+            (tmp_path / place).write_text(baseline_text(run_of()))
+        else:
+            logdir_of(tmp_path / place.split("/logs")[0], h=job())
+    assert [run.label for run in run_summaries([tmp_path / place for place in places])] == labels
 
 
 def test_first_steps_of_profiles_can_be_omitted(tmp_path: Path) -> None:

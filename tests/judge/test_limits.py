@@ -19,7 +19,6 @@ from tfperf.judge.limits import (
     Metric,
     NamedLimits,
     Relation,
-    Status,
     bound_text,
     check_bound,
     merged,
@@ -30,6 +29,7 @@ from tfperf.judge.limits import (
     regression_tolerance,
 )
 from tfperf.judge.measure import Measurement, unknown
+from tfperf.report.model import Status
 
 GIB = 1 << 30
 

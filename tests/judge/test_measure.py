@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from synthetic_tpu import Offload, offload_tpu
 
 from tfperf.judge.grammar import limit_tables, read_limit
-from tfperf.judge.limits import FIGURES, REGRESSION, Metric, Status
+from tfperf.judge.limits import FIGURES, REGRESSION, Metric
 from tfperf.judge.measure import (
     RESTS_ON,
     JudgedHost,
@@ -36,7 +36,7 @@ from tfperf.judge.measure import (
     parts_of,
     retraces_of,
 )
-from tfperf.report.model import Data
+from tfperf.report.model import Data, Status
 from tfperf.trace.flaw import EVERYTHING, TIMES, Flaw
 from tfperf.trace.steps.steps import no_steps
 

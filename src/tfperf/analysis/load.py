@@ -141,11 +141,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     if beside is not None and is_here and attribution == "corrected":
         analyze = partial(analyze, also=beside(selected.files[0]))
     results, unread, parts = _analyzed(analyze, selected, engine, Told(progress, host_progress))
-    unfinished = (
-        MissingHost(file.host, f"{file.path.name} is not a complete {TRACE_SUFFIX} file")
-        for file in selected.unfinished
-    )
-    missing = (*unread, *unfinished)
+    missing = (*unread, *unfinished_hosts(selected))
     lost = {each.host for each in missing}
     read = (
         replace(selected, files=tuple(file for file in selected.files if file.host not in lost)) if lost else selected
@@ -164,6 +160,13 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     )
     analysis.parts.update(parts)
     return analysis
+
+
+def unfinished_hosts(run: Run) -> tuple[MissingHost, ...]:
+    """Return the hosts of a run whose files are incomplete."""
+    return tuple(
+        MissingHost(file.host, f"{file.path.name} is not a complete {TRACE_SUFFIX} file") for file in run.unfinished
+    )
 
 
 def _analyzed(

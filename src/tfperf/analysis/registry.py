@@ -361,6 +361,14 @@ class MissingHost(Struct, frozen=True):
     reason: str
 
 
+def missing_text(readable: int, missing: Sequence[MissingHost]) -> str:
+    """Return a sentence on the number of readable hosts and on the missing ones; empty if none is missing."""
+    if not missing:
+        return ""
+    named = listed([f"{each.host} ({each.reason})" for each in missing], 3)
+    return f"only {readable:,} of {counted(readable + len(missing), 'host')} are readable, excluding {named}"
+
+
 class Host:
     """The trace of one host, the results of the sections analyzed before, and shared data, computed at first use.
 
@@ -638,11 +646,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
     @property
     def missing_text(self) -> str:
         """Return a sentence on how many hosts are covered and which are missing; empty if none is missing."""
-        if not self.missing:
-            return ""
-        named = listed([f"{each.host} ({each.reason})" for each in self.missing], 3)
-        hosts = counted(len(self.hosts) + len(self.missing), "host")
-        return f"only {len(self.hosts):,} of {hosts} are readable, excluding {named}"
+        return missing_text(len(self.hosts), self.missing)
 
     @property
     def flaws(self) -> tuple[tuple[str, Flaw], ...]:

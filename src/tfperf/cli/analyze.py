@@ -79,7 +79,7 @@ def _complete_table(_context: click.Context, _parameter: click.Parameter, incomp
     "--step",
     type=options.WHICH_STEP,
     metavar="N|median|slowest",
-    help="Draw this step in the HTML report (-o step.html) instead of the median and slowest steps.",
+    help="Open the HTML report (-o step.html) on a picture of this step, instead of the median and slowest steps.",
 )
 @click.option(
     "--save-baseline",

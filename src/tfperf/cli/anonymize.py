@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -14,6 +14,9 @@ from tfperf.cli import options
 @click.command("anonymize", short_help="Copy a profile with anonymous names, to share it.")
 @options.PROFILE_OR_LOGS
 @options.run_option("Copy")
+@options.HOST
+@options.HOSTS
+@options.STRICT
 @options.address_options
 @click.option(
     "-o",
@@ -25,7 +28,7 @@ from tfperf.cli import options
     help="Logdir of the copy; created if missing.",
 )
 @options.FORCE
-def command(path: Location, output: Path, run: str | Sequence[str] | None, force: bool) -> None:
+def command(path: Location, output: Path, *, strict: bool, **values: Any) -> None:
     """Copy all hosts of a run with anonymous names. Structure and numbers do not change.
 
     Words on a public list are kept (op types, names that profilers and libraries write). Every other word is replaced
@@ -39,5 +42,7 @@ def command(path: Location, output: Path, run: str | Sequence[str] | None, force
     """
     from tfperf.export.anonymize import anonymize
 
-    for sentence in anonymize(path, output, run=run, force=force).sentences():
+    copied = anonymize(path, output, strict=strict, **values)
+    for sentence in copied.sentences():
         options.say(sentence)
+    options.say_missing(copied.missing_text, strict=strict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -27,6 +28,13 @@ SECTIONS = (
 
 @click.command("diff", short_help="Compare runs: is the job slower, and why?")
 @click.argument("paths", type=options.TRACE_PATH, nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
+@click.option(
+    "--run",
+    "run_names",
+    metavar="NAME",
+    multiple=True,
+    help="With one logdir, compare this run with the newest (repeatable: these runs); with several, read it in each.",
+)
 @options.read_options
 @options.host_options
 @click.option(
@@ -51,13 +59,14 @@ def command(
     """Compare runs: whether the job is slower, by how much, with what confidence, and why.
 
     BEFORE, AFTER and MORE are each a logdir, a run folder, one *.xplane.pb file, or a baseline from `tfperf analyze
-    --save-baseline`. More than two runs also show a trend. If only one logdir is given, its two newest runs are
-    compared.
+    --save-baseline`. More than two runs also show a trend. If only one logdir is given, its two newest runs or those
+    of --run are compared.
 
     \b
     Example:
       tfperf diff logs_before/ logs_after/
       tfperf diff logs/
+      tfperf diff logs/ --run monday --run tuesday
       tfperf diff logs_before/ logs_after/ --full
       tfperf diff logs_before/ logs_after/ -s ops -s tfdata
       tfperf diff monday.json tuesday.json logs/
@@ -65,8 +74,10 @@ def command(
     """
     from tfperf.judge.diff_report import diff_report, run_summaries
 
+    names: tuple[str, ...] = values.pop("run_names")
     if len(paths) < 2:
-        paths = _two_newest(paths[0])
+        paths, names = _runs_of(paths[0], names), ()
+    values["run"] = names[0] if len(names) == 1 else names or None
     sections, full = values.pop("sections"), values.pop("full")
     if sections and full:
         raise click.UsageError("--full cannot be used with -s")
@@ -81,13 +92,22 @@ def command(
     options.show(report, format_name, output, force=force, top=top, view=view)
 
 
-def _two_newest(logdir: Location) -> tuple[Location, ...]:
-    from tfperf.trace.logdir import find_runs
+def _runs_of(logdir: Location, names: Sequence[str]) -> tuple[Location, ...]:
+    """Return the named runs of a logdir; a single one is compared with the newest, and without names the two newest."""
+    from tfperf.trace.logdir import choose_run, find_runs
 
-    runs = find_runs(logdir)[-2:] if isinstance(logdir, RemotePath) or logdir.is_dir() else []
-    if len(runs) < 2:
-        raise click.UsageError("pass at least two runs: tfperf diff BEFORE AFTER")
-    if runs[-1].newer:
-        options.say(f"Warning: {runs[-1].newer_text}", always=True)
-    options.say(f"comparing the two newest runs in {logdir}: {runs[0].name} and {runs[1].name}")
+    found = find_runs(logdir) if isinstance(logdir, RemotePath) or logdir.is_dir() else []
+    runs = [choose_run(found, name) for name in names] if found else []
+    if found and len(runs) < 2 and found[-1].newer:
+        options.say(f"Warning: {found[-1].newer_text}", always=True)
+    if not names:
+        runs = found[-2:]
+    elif len(runs) == 1 and runs[0] != found[-1]:
+        runs.append(found[-1])
+    if len({run.folder for run in runs}) < 2:
+        newest = f"{runs[0].name} is the newest run: pass another --run" if names and runs else ""
+        raise click.UsageError(newest or "pass at least two runs: tfperf diff BEFORE AFTER")
+    if len(names) < 2:
+        newest = "the two newest runs" if not names else "this run with the newest one"
+        options.say(f"comparing {newest} in {logdir}: {runs[0].name} and {runs[1].name}")
     return tuple(run.folder for run in runs)

@@ -312,6 +312,7 @@ HOSTS = click.option(
     multiple=True,
     help="Read only matching hosts, for example worker-* (repeatable).",
 )
+STRICT = click.option("--strict", is_flag=True, help="Fail if a host cannot be read, instead of omitting it.")
 host_options = together(
     HOSTS,
     click.option(
@@ -326,7 +327,7 @@ host_options = together(
     click.option(
         "--cluster", metavar="ADDRESS", help="Analyze hosts on this dask cluster, for example tcp://scheduler:8786."
     ),
-    click.option("--strict", is_flag=True, help="Fail if a host cannot be read, instead of omitting it."),
+    STRICT,
 )
 trace_options = together(run_option("Analyze"), read_options, host_options)
 READING = ("run", "hosts", "attribution", "step_marker", "host_patterns", "sample_hosts", "jobs", "cluster", "strict")
@@ -459,11 +460,16 @@ def load_analysis(path: Location, *, strict: bool = False, **options: Any) -> An
             bar = _Bar(closing)
             analysis = load(path, progress=bar.bytes_done, host_progress=bar.hosts_done, **options)
     if analysis.missing:
-        missing = analysis.missing_text
-        if strict:
-            raise TfperfError(f"{missing} (omit --strict to continue without them)")
-        say(f"Warning: {missing}", always=True)
+        say_missing(analysis.missing_text, strict=strict)
     return analysis
+
+
+def say_missing(missing: str, *, strict: bool) -> None:
+    """Print a sentence on missing hosts, which may be empty; raise it as TfperfError if `strict`."""
+    if missing and strict:
+        raise TfperfError(f"{missing} (omit --strict to continue without them)")
+    if missing:
+        say(f"Warning: {missing}", always=True)
 
 
 class _Bar:

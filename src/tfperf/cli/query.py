@@ -29,9 +29,9 @@ class _WrongSql(click.ClickException):
 @click.option("--schema", is_flag=True, help="List tables and columns; with PATH, only the ones of that profile.")
 @options.run_option("Query")
 @options.read_options
-@options.HOSTS
+@options.host_options
 @options.report_options
-@click.option("--top", type=options.AT_LEAST_ONE, help="Return only the first N rows (default: all).")
+@click.option("--top", type=options.AT_LEAST_ONE, help="Maximum rows of the result, which SQL ranks (default: all).")
 @click.option(
     "--max-rows",
     type=options.AT_LEAST_ONE,

@@ -15,7 +15,7 @@ from tfperf.cli import options
 @options.PROFILE_OR_LOGS
 @options.run_option("Write")
 @options.HOST
-@options.HOSTS
+@options.host_options
 @options.STEP_MARKER
 @options.address_options
 @click.option(
@@ -71,7 +71,9 @@ def command(path: Location, output: Location | None, show: bool, **values: Any) 
     with tempfile.TemporaryDirectory(prefix="tfperf-") as folder:
         target = output or Path(folder, "tfperf.pftrace")
         server = FileServer(target) if show and isinstance(target, Path) else None
-        result = write_timeline(path, target, **values)
+        strict = values.pop("strict")
+        result = write_timeline(path, target, strict=strict, **values)
+        options.say_missing(result.missing_text, strict=strict)
         for sentence in result.sentences():
             options.say(sentence)
         if server is None:

@@ -29,7 +29,6 @@ from tfperf.judge.limits import (
     LimitError,
     Metric,
     NamedLimits,
-    Status,
     bound_text,
     named_limits,
     quoted,
@@ -52,7 +51,7 @@ from tfperf.judge.measure import (
     why_step_time_unknown,
 )
 from tfperf.judge.outcome import Judged, Outcome
-from tfperf.report.model import Finding
+from tfperf.report.model import Finding, Status
 from tfperf.report.render.values import brief
 from tfperf.trace.soundness import FOREIGN
 from tfperf.trace.steps.steps import COLLECTION, RETRACE, SLOW_FIRST, UNLABELLED, step_word

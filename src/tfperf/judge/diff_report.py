@@ -70,11 +70,34 @@ def diff(*runs: AnyRun, stat: StepStatistic = "mean", skip_first: int = 0) -> Re
 def run_summaries(
     runs: Sequence[AnyRun], *, skip_first: int = 0, read: Callable[..., Analysis] = load
 ) -> list[RunSummary]:
-    """Return the summary of each run with a unique label; `read` loads a profile."""
+    """Return the summary of each run with a unique label; `read` loads a profile.
+
+    Equal labels begin with as many parent folders as they need to differ, or with numbers.
+    """
     summaries = [_run_summary(run, skip_first, read) for run in runs]
-    if len({run.label for run in summaries}) == len(summaries):
-        return summaries
-    return [replace(run, label=f"{number}: {run.label}") for number, run in enumerate(summaries, start=1)]
+    labels, places = [run.label for run in summaries], [_folders(run) for run in runs]
+    for depth in range(1, max(map(len, places)) + 1):
+        counts = Counter(labels)
+        if len(counts) == len(labels):
+            break
+        labels = [
+            "/".join([*place[-depth:], summary.label]) if counts[label] > 1 else label
+            for label, place, summary in zip(labels, places, summaries, strict=True)
+        ]
+    if len(set(labels)) < len(labels):
+        labels = [f"{number}: {run.label}" for number, run in enumerate(summaries, start=1)]
+    return [replace(run, label=label) for run, label in zip(summaries, labels, strict=True)]
+
+
+def _folders(run: AnyRun) -> tuple[str, ...]:
+    """Return the folders above a run, without those that TensorFlow adds to every logdir."""
+    if isinstance(run, RunSummary):
+        return ()
+    path = run.run.folder if isinstance(run, Analysis) else located(run)
+    # A trace file is labeled with its run, whose folder it is in.
+    above = 2 if path.name.endswith(TRACE_SUFFIXES) else 1
+    parents = (path.absolute() if isinstance(path, Path) else path).parts[:-above]
+    return tuple(part for part in parents if part.strip("/") and part not in ("plugins", "profile"))
 
 
 def _run_summary(run: AnyRun, skip_first: int, read: Callable[..., Analysis]) -> RunSummary:

@@ -28,7 +28,6 @@ RELATIONS: Mapping[str, Callable[[Any, Any], Any]] = {
     ">=": operator.ge,
 }
 COMMAND_LINE = "command line"
-Status = Literal["pass", "breach", "unknown"]
 """Result of a limit; unknown: it could not be checked."""
 
 

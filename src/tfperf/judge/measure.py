@@ -28,9 +28,9 @@ from tfperf.base.errors import TfperfError
 from tfperf.base.patterns import pattern
 from tfperf.base.units import counted, format_ms, format_percent
 from tfperf.judge.grammar import column_of, limit_tables, metric_text
-from tfperf.judge.limits import FIGURES, REGRESSION, RELATIONS, Condition, Limit, Metric, Status
+from tfperf.judge.limits import FIGURES, REGRESSION, RELATIONS, Condition, Limit, Metric
 from tfperf.judge.summarize import whole_steps
-from tfperf.report.model import Data, Finding
+from tfperf.report.model import Data, Finding, Status
 from tfperf.report.render.values import brief
 from tfperf.sections.diagnosis.case import LEAST_PERCENT
 from tfperf.sections.hosts import late_text

@@ -15,8 +15,9 @@ from msgspec.structs import replace
 
 from tfperf.base.display import Shown, cut
 from tfperf.base.units import BYTE_UNITS, Unit, listed
-from tfperf.judge.limits import CAUSE, Limit, Status
+from tfperf.judge.limits import CAUSE, Limit
 from tfperf.report.model import (
+    RESULTS,
     Column,
     Fact,
     Finding,
@@ -25,6 +26,7 @@ from tfperf.report.model import (
     Report,
     Section,
     Severity,
+    Status,
     Table,
     at_levels,
     table_of,
@@ -116,7 +118,7 @@ def not_judged(limits: Sequence[Limit], reason: str) -> Outcome:
     )
 
 
-VERDICTS = {0: "pass", 1: "unknown", 3: "breach"}
+VERDICTS: Mapping[int, Status] = {0: "pass", 1: "unknown", 3: "breach"}
 _SEVERITIES: dict[str, Severity] = {"pass": "info", "unknown": "problem", "breach": "problem"}
 _DEMANDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least"}
 _NAMED_LIMITS = 5
@@ -198,14 +200,16 @@ def check_report(outcome: Outcome) -> Report:
 
 
 def headline(outcome: Outcome) -> str:
-    """Return one line with the breached limits, and the number of passing ones."""
+    """Return one line with the result, the breached and the unknown limits, and the number of passing ones."""
     count, passed = len(outcome.judged), sum(judged.status == "pass" for judged in outcome.judged)
     if not count:
-        return "No limits were given, so nothing was checked."
-    parts = [f"BREACHED: {_names(outcome.breached)}."] if outcome.breached else []
-    parts += [f"COULD NOT BE CHECKED: {_names(outcome.unknown)}."] if outcome.unknown else []
-    all_hold = "The limit passed." if count == 1 else f"All {count} limits passed."
-    parts.append(all_hold if passed == count else f"{passed} of {count} limits passed.")
+        return f"{RESULTS['unknown']}. No limits were given, so nothing was checked."
+    parts = [f"{RESULTS['breach']}: {_names(outcome.breached)}."] if outcome.breached else []
+    parts += [f"{RESULTS['unknown']}: {_names(outcome.unknown)}."] if outcome.unknown else []
+    if passed == count:
+        parts.append(f"{RESULTS['pass']}. {'The limit passed' if count == 1 else f'All {count} limits passed'}.")
+    else:
+        parts.append(f"{passed} of {count} limits passed.")
     parts += [f"Checked despite doubt: {_names(outcome.despite_doubt)}."] if outcome.despite_doubt else []
     return " ".join(parts)
 
@@ -274,9 +278,11 @@ def _gauges(outcome: Outcome) -> GaugeChart:
             end = max(measured, _AXIS * bound) or 1.0
             gauge = replace(gauge, share=max(measured, 0.0) / end, bound_share=bound / end)
         gauges.append(gauge)
-    result = {0: "PASS", 1: "UNKNOWN", 3: "FAIL"}[outcome.exit_code]
     return GaugeChart(
-        title="Measured values and limits", headline=f"{result}. {headline(outcome)}", gauges=tuple(gauges)
+        title="Measured values and limits",
+        status=VERDICTS[outcome.exit_code],
+        headline=headline(outcome),
+        gauges=tuple(gauges),
     )
 
 

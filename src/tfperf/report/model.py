@@ -364,6 +364,11 @@ class ComparisonChart(Struct, frozen=True, kw_only=True):
     level: Level = "brief"
 
 
+Status = Literal["pass", "breach", "unknown"]
+RESULTS: dict[Status, str] = {"pass": "PASS", "breach": "FAIL", "unknown": "UNKNOWN"}
+"""Words for the result of a limit, and of a check."""
+
+
 class Gauge(Struct, frozen=True, kw_only=True):
     """A limit with the measured value; `share` and `bound_share` are places on its axis from 0 to 1.
 
@@ -372,7 +377,7 @@ class Gauge(Struct, frozen=True, kw_only=True):
 
     limit: str
     measured: str
-    status: Literal["pass", "breach", "unknown"]
+    status: Status
     share: float | None = None
     bound_share: float | None = None
 
@@ -381,6 +386,7 @@ class GaugeChart(Struct, frozen=True, kw_only=True):
     """The result of a check in one line, and a gauge per limit. In a terminal, it precedes all other output."""
 
     title: str
+    status: Status
     headline: str
     gauges: tuple[Gauge, ...]
     level: Level = "brief"

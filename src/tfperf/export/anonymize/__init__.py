@@ -20,7 +20,9 @@ from typing import Any, BinaryIO
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
-from tfperf.base.errors import OutputError
+from tfperf.analysis.load import unfinished_hosts
+from tfperf.analysis.registry import missing_text
+from tfperf.base.errors import OutputError, TraceFormatError
 from tfperf.base.files import cannot_write, locked_place, new_files, new_folder
 from tfperf.base.storage.remote_path import Location
 from tfperf.base.units import counted
@@ -30,17 +32,18 @@ from tfperf.formats.wire.planes import BATCH_BYTES, check_planes, line_groups, l
 from tfperf.formats.wire.schema import fields_of, message_class
 from tfperf.formats.wire.trace_file import SUFFIX, PlaneSpan, Span, TraceFile, walk, walk_plane
 from tfperf.trace.host.python_frames import PACKAGES, is_file_of_package
-from tfperf.trace.logdir import HostFile, Run, choose_run, find_runs
+from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
 
 _NAMED_BY_TIME = re.compile(r"[\d_-]*")
 _UNNAMED_RUN = "run"
 
 
 class Copied(Struct, frozen=True):
-    """The files of a copy, one per host, and the number of replaced words."""
+    """The files of a copy, one per host, the number of replaced words, and a sentence on missing hosts, if any."""
 
     files: tuple[Path, ...]
     replaced: int
+    missing_text: str = ""
 
     def sentences(self) -> list[str]:
         """Return the user's notes on the copy."""
@@ -51,13 +54,26 @@ class Copied(Struct, frozen=True):
         ]
 
 
-def anonymize(path: Location, output: Path, *, run: str | Sequence[str] | None = None, force: bool = False) -> Copied:
+def anonymize(  # noqa: PLR0913  (every parameter is an option that users name)
+    path: Location,
+    output: Path,
+    *,
+    run: str | Sequence[str] | None = None,
+    hosts: Sequence[str] = (),
+    host_patterns: Sequence[str] = (),
+    strict: bool = False,
+    force: bool = False,
+) -> Copied:
     """Write a copy of a run into the logdir `output`, with consistent replacements across hosts.
 
-    All files are written, or none. Raises TraceNotFoundError, TraceFormatError, and OutputError if a file exists
-    (unless `force`; input files are never overwritten).
+    `run`, `hosts` and `host_patterns` are those of `tfperf.load`. Hosts with an incomplete file are omitted, or an
+    error if `strict`. All files are written, or none. Raises TraceNotFoundError, TraceFormatError, and OutputError if a
+    file exists (unless `force`; input files are never overwritten).
     """
-    chosen = choose_run(find_runs(path), run)
+    chosen = choose_hosts(choose_run(find_runs(path), run), tuple(hosts), tuple(host_patterns))
+    missing = missing_text(len(chosen.files), unfinished_hosts(chosen))
+    if missing and strict:
+        raise TraceFormatError(missing)
     name = chosen.name if _NAMED_BY_TIME.fullmatch(chosen.name) else _UNNAMED_RUN
     folder = output / "plugins" / "profile" / name
     targets = {folder / f"{host}{SUFFIX}": (host, file) for host, file in _hosts(chosen)}
@@ -78,7 +94,7 @@ def anonymize(path: Location, output: Path, *, run: str | Sequence[str] | None =
                     out.flush()
                 except OSError as error:
                     raise cannot_write(target, error) from error
-    return Copied(tuple(targets), names.count)
+    return Copied(tuple(targets), names.count, missing)
 
 
 def _hosts(run: Run) -> Iterator[tuple[str, HostFile]]:

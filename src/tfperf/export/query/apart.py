@@ -96,9 +96,10 @@ def sql(path: str | Location | Analysis, query: str, *, max_rows: int = MOST_ROW
     """Return the answer to one SELECT about a profile: `tfperf.sql("logs", "select name from events limit 3")`.
 
     `path` is a logdir, a run folder, a `*.xplane.pb` file, a dataset, or a result of `tfperf.load`; `options` are those
-    of `tfperf.load` (`run`, `hosts`, `attribution`, `step_marker`). docs/sql.md lists the tables. Integers stay exact:
-    a column with missing values has the dtype Int64, one with numbers beyond 64 bits holds Python ints. An answer with
-    more than `max_rows` rows is refused. DuckDB runs in a separate process. Raises TfperfError.
+    of `tfperf.load` that select and read hosts, and `strict` (missing hosts are an error). docs/sql.md lists the
+    tables. Integers stay exact: a column with missing values has the dtype Int64, one with numbers beyond 64 bits holds
+    Python ints. An answer with more than `max_rows` rows is refused. DuckDB runs in a separate process. Raises
+    TfperfError.
     """
     import pandas as pd
 

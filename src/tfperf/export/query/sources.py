@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 from msgspec import DecodeError, Struct, ValidationError, field, json
 
-from tfperf.analysis.load import Analysis, load
-from tfperf.analysis.registry import OtherSection, find_table
+from tfperf.analysis.load import Analysis, load, unfinished_hosts
+from tfperf.analysis.registry import MissingHost, OtherSection, find_table, missing_text
 from tfperf.base.errors import TfperfError, TfperfWarning, TraceFormatError
 from tfperf.base.storage.remote_path import Location, located
 from tfperf.export.query.sql_tables import (
@@ -30,7 +30,7 @@ from tfperf.export.query.sql_tables import (
     every_table,
 )
 from tfperf.trace.host.activities import Attribution
-from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
+from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs, sampled
 
 if TYPE_CHECKING:
     from tfperf.trace.host_trace import HostTrace
@@ -53,9 +53,14 @@ class Source(Struct, frozen=True, dict=True):
     analyze: Callable[[Collection[str]], Analysis]
     omitted: dict[str, str] = field(default_factory=dict)
     """Tables of failed sections of other packages, with the reason."""
+    strict: bool = False
+    """Whether a missing host is an error, not a warning."""
 
     def tables(self, names: Collection[str]) -> dict[str, Any]:
-        """Return the available tables as `pyarrow.Table`s. Raises TraceNotFoundError and TraceFormatError."""
+        """Return the available tables as `pyarrow.Table`s, and warn (TfperfWarning) of missing hosts.
+
+        Raises TraceNotFoundError and TraceFormatError, and TfperfError for missing hosts if `strict`.
+        """
         from tfperf.export.query.arrow_tables import as_declared, recorded
 
         wanted = [table.name for table in RECORDED if table.name in names]
@@ -63,8 +68,10 @@ class Source(Struct, frozen=True, dict=True):
         tables = {name: recorded(name, traces, self.run.name) for name in wanted}
         declared = {name: table for name, table in analyzed_tables().items() if name in names}
         if not declared:
+            self._report_missing(self._unread if wanted else ())
             return tables
         analysis = self.analyze(sorted({find_table(name)[0] for name in declared}))
+        self._report_missing(analysis.missing)
         for name, table in declared.items():
             try:
                 data = analysis.table(name)
@@ -96,24 +103,46 @@ class Source(Struct, frozen=True, dict=True):
         run = self.run
         return {"run": run.name, "folder": str(run.folder), "hosts": [file.host for file in run.files]}
 
+    def _report_missing(self, missing: Sequence[MissingHost]) -> None:
+        unfinished = unfinished_hosts(self.run)
+        missing = tuple(dict.fromkeys((*missing, *unfinished)))
+        text = missing_text(len(self.run.files) + len(unfinished) - len(missing), missing)
+        if text and self.strict:
+            raise TfperfError(f"{text} (omit --strict to continue without them)")
+        if text:
+            warnings.warn(text, TfperfWarning, stacklevel=2)
+
     @cached_property
     def _whole_traces(self) -> tuple[HostTrace, ...]:
-        from tfperf.trace.read import read_host
-
-        return tuple(read_host(file.path, file.host, everything=True) for file in self.run.files)
+        return self._read()
 
     @cached_property
     def _traces(self) -> tuple[HostTrace, ...]:
         """Return the traces without stats, which take most of the time to read."""
+        return self._whole_traces if "_whole_traces" in self.__dict__ else self._read(stats=frozenset())
+
+    @cached_property
+    def _unread(self) -> list[MissingHost]:
+        """Return the hosts that could not be read so far."""
+        return []
+
+    def _read(self, **options: Any) -> tuple[HostTrace, ...]:
         from tfperf.trace.read import read_host
 
-        if "_whole_traces" in self.__dict__:
-            return self._whole_traces
-        files = self.run.files
-        return tuple(read_host(file.path, file.host, everything=True, stats=frozenset()) for file in files)
+        traces = []
+        for file in self.run.files:
+            try:
+                traces.append(read_host(file.path, file.host, everything=True, **options))
+            except TraceFormatError as error:
+                if len(self.run.files) == 1:
+                    raise
+                self._unread.append(MissingHost(file.host, str(error)))
+        if not traces:
+            raise TraceFormatError(missing_text(0, self._unread))
+        return tuple(traces)
 
 
-def source_of(
+def source_of(  # noqa: PLR0913  (every parameter is an option that users name)
     path: str | Location | Analysis,
     *,
     run: str | Sequence[str] | None = None,
@@ -121,21 +150,28 @@ def source_of(
     attribution: Attribution = "corrected",
     step_marker: str | None = None,
     host_patterns: Sequence[str] = (),
+    sample_hosts: int | None = None,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    strict: bool = False,
 ) -> Source | Dataset:
     """Return the source of a profile or dataset, without reading it. Raises TraceNotFoundError.
 
-    `path` and the options are as in `tfperf.load`. An analysis is reused, and completed if a query needs further
-    sections. Raises TfperfError for options with a dataset, which supports none.
+    `path` and the options are as in `tfperf.load`; a missing host is a warning, or an error if `strict`. An analysis is
+    reused, and completed if a query needs further sections. Raises TfperfError for options with a dataset, which
+    supports none.
     """
     if isinstance(path, Analysis):
         return Source(path.run, path.more)
     place = located(path)
     if isinstance(place, Path) and is_dataset(place):
-        if run or hosts or host_patterns or step_marker or attribution != "corrected":
+        has_options = any((run, hosts, host_patterns, sample_hosts, jobs, cluster, strict, step_marker))
+        if has_options or attribution != "corrected":
             raise TfperfError(f"{path} is a dataset: select runs and hosts in the query, as in WHERE run = '...'")
         check_format(place)
         return Dataset(place)
     chosen = choose_hosts(choose_run(find_runs(place), run), tuple(hosts), tuple(host_patterns))
+    chosen = chosen if sample_hosts is None else sampled(chosen, sample_hosts)[0]
 
     def analyze(sections: Collection[str]) -> Analysis:
         # Use the run folder, because a newer run may exist by now.
@@ -145,11 +181,14 @@ def source_of(
             run=str(Path(*chosen.folder.resolve().parts)),
             hosts=hosts,
             host_patterns=host_patterns,
+            sample_hosts=sample_hosts,
             attribution=attribution,
             step_marker=step_marker,
+            jobs=jobs,
+            cluster=cluster,
         )
 
-    return Source(chosen, analyze)
+    return Source(chosen, analyze, strict=strict)
 
 
 MARKER = "tfperf_dataset.json"  # marks a folder as a dataset

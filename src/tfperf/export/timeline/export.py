@@ -12,7 +12,11 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from tfperf.base.errors import TfperfError
+from tfperf.analysis.load import unfinished_hosts
+from tfperf.analysis.parallel.engine import Engine, run_on
+from tfperf.analysis.parallel.outcomes import Told
+from tfperf.analysis.registry import MissingHost, missing_text
+from tfperf.base.errors import TfperfError, TraceFormatError
 from tfperf.base.files import new_file, refuse_existing
 from tfperf.base.storage.remote_path import Location, located
 from tfperf.base.units import counted, format_bytes, format_ms, listed
@@ -21,7 +25,7 @@ from tfperf.export.timeline.tracks import Selection, SelectionCheck, host_timeli
 from tfperf.trace.device.collectives import Collectives, clock_offsets, find_collectives, match_collectives
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import COLLECTIVES
-from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs
+from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs, sampled
 from tfperf.trace.read import Progress, progress_by_file, read_host
 from tfperf.trace.steps.find_steps import find_steps
 from tfperf.trace.steps.steps import WhichStep
@@ -45,6 +49,7 @@ def format_of(path: Location) -> TimelineFormat | None:
 
 
 _EVERYTHING = Selection()
+_USUAL_ENGINE = Engine()
 _PS_PER_US = 1_000_000
 _WORKERS = 2
 _DERIVED = ("step", "copy")  # categories of events that are derived from others
@@ -73,6 +78,7 @@ class ExportResult(Struct, kw_only=True):
     omitted: Counter[str] = field(default_factory=Counter)
     warnings: tuple[str, ...] = ()
     clocks: str = ""  # how the clocks of several hosts were aligned
+    missing_text: str = ""  # hosts that could not be read
 
     def add(self, timeline: HostTimeline, warnings: tuple[str, ...]) -> None:
         """Add the counts of a host, and the warnings of its profiler."""
@@ -116,6 +122,7 @@ class TimelineParts(TypedDict, total=False):
 
     hosts: Sequence[str]
     host_patterns: Sequence[str]
+    sample_hosts: int | None
     """As in `tfperf.load`."""
     steps: tuple[int, int] | None
     """First and last number of the steps that events overlap."""
@@ -127,19 +134,24 @@ class TimelineParts(TypedDict, total=False):
     """Minimum duration of an event, in microseconds."""
 
 
-def write_timeline(
+def write_timeline(  # noqa: PLR0913  (every parameter is an option that users name)
     path: str | Location,
     output: str | Location,
     *,
     run: str | Sequence[str] | None = None,
     step_marker: str | None = None,
+    jobs: int | None = None,
+    cluster: str | None = None,
+    strict: bool = False,
     force: bool = False,
     progress: Progress | None = None,
     **parts: Unpack[TimelineParts],
 ) -> ExportResult:
     """Write the events of a profile to a trace viewer file, and return a summary of its contents.
 
-    `path`, `run`, `hosts` and `step_marker` are those of `tfperf.load`. The suffix of `output` gives the format:
+    `path`, `run`, `hosts`, `step_marker`, `jobs` and `cluster` are those of `tfperf.load`; the last two read several
+    hosts to align their clocks. A host that cannot be read is omitted, or an error if `strict`. The suffix of `output`
+    gives the format:
     `.pftrace` for Perfetto, `.json` or `.json.gz` for chrome://tracing and others. `steps` are the first and the last
     number, `step` is one step (its number, "median" or "slowest"), `threads` are patterns of line or plane names,
     `min_duration_us` is the minimum duration of events. An existing file is replaced only with `force`. `progress` is
@@ -150,34 +162,57 @@ def write_timeline(
         raise TypeError(f"write_timeline() has no parameter {unknown.pop()!r}")
     names, patterns = tuple(parts.get("hosts", ())), tuple(parts.get("host_patterns", ()))
     chosen = choose_hosts(choose_run(find_runs(located(path)), run), names, patterns)
+    if (sample := parts.get("sample_hosts")) is not None:
+        chosen, _ = sampled(chosen, sample)
     min_duration_ps = round(parts.get("min_duration_us", 0.0) * _PS_PER_US)
     selection = Selection(parts.get("steps"), tuple(parts.get("threads", ())), min_duration_ps, parts.get("step"))
     if selection.steps is not None and selection.step is not None:
         raise TfperfError("steps cannot be used with step")
-    return export(chosen.files, located(output), selection, step_marker=step_marker, force=force, progress=progress)
+    return export(
+        chosen.files,
+        located(output),
+        selection,
+        step_marker=step_marker,
+        engine=Engine(jobs, cluster),
+        missing=unfinished_hosts(chosen),
+        strict=strict,
+        force=force,
+        progress=progress,
+    )
 
 
-def export(
+def export(  # noqa: PLR0913  (every parameter is an option that users name)
     files: Sequence[HostFile],
     output: Location,
     selection: Selection = _EVERYTHING,
     *,
     step_marker: str | None = None,
+    engine: Engine = _USUAL_ENGINE,
+    missing: Sequence[MissingHost] = (),
+    strict: bool = False,
     force: bool = False,
     progress: Progress | None = None,
 ) -> ExportResult:
     """Write the traces of these hosts into one file; its suffix gives the format (`FORMATS`).
 
-    `step_marker` names the step events. Raises TraceNotFoundError, TraceFormatError and OutputError, and TfperfError if
-    the selection is empty.
+    `step_marker` names the step events, `engine` reads the clocks of several hosts. Hosts that cannot be read join the
+    `missing` ones, or are an error if `strict`. Raises TraceNotFoundError, TraceFormatError and OutputError, and
+    TfperfError if the selection is empty.
     """
     form = format_of(output)
     if form is None:
         raise TfperfError(f"{output.name} has an unknown suffix; use .pftrace, .json or .json.gz")
-    result, check = ExportResult(path=output), SelectionCheck(selection)
+    check = SelectionCheck(selection)
     refuse_existing([output], force=force)
+    clocks = clock_shifts(files, engine)
+    missing = (*clocks.unread, *missing)
+    lost = {each.host for each in clocks.unread}
+    files = [file for file in files if file.host not in lost]
+    result = ExportResult(path=output, missing_text=missing_text(len(files), missing), clocks=clocks.sentence)
+    if missing and strict:
+        raise TraceFormatError(result.missing_text)
     with new_file(output) as file:
-        hosts = _host_timelines(files, step_marker, result, check, progress)
+        hosts = _host_timelines(files, clocks, step_marker, result, check, progress)
         for chunk in file_chunks(form, (host.groups for host in hosts)):
             result.size_bytes += len(chunk)
             file.write(chunk)
@@ -187,14 +222,13 @@ def export(
 
 def _host_timelines(
     files: Sequence[HostFile],
+    clocks: ClockShifts,
     step_marker: str | None,
     result: ExportResult,
     check: SelectionCheck,
     progress: Progress | None,
 ) -> Iterator[HostTimeline]:
     """Read the hosts one by one, and add up their contents."""
-    clocks = clock_shifts(files)
-    result.clocks = clocks.sentence
     for file, report, shift_ps in zip(files, progress_by_file(files, progress), clocks.shifts_ps, strict=True):
         trace = read_host(file.path, file.host, everything=True, progress=report).on_one_clock()
         trace = shifted(trace, shift_ps)
@@ -256,30 +290,39 @@ _NO_SHIFT = 0
 
 
 class ClockShifts(Struct, frozen=True):
-    """Picoseconds to add to each host's times; `sentence` describes the alignment, empty for one host."""
+    """Picoseconds to add to the times of each readable host; `sentence` describes the alignment, empty for one host."""
 
     shifts_ps: tuple[int, ...]
     sentence: str = ""
+    unread: tuple[MissingHost, ...] = ()
 
 
-def clock_shifts(files: Sequence[HostFile]) -> ClockShifts:
+def read_clock(file: HostFile, *, progress: Progress | None = None) -> tuple[int | None, Collectives | None]:
+    """Return the start of a host's clock in ns, and the collectives that show how far it is ahead."""
+    trace = read_host(file.path, file.host, stats=COLLECTIVES, progress=progress)
+    return trace.clock_start_ns, find_collectives(trace, find_steps(trace))
+
+
+def clock_shifts(files: Sequence[HostFile], engine: Engine = _USUAL_ENGINE) -> ClockShifts:
     """Return the shifts that align the hosts: their clocks, corrected by the ends of shared collectives.
 
-    Hosts with an unknown clock are not shifted. A single host is not read.
+    Hosts with an unknown clock are not shifted. A single host is not read. Raises TfperfError if no host can be read.
     """
     if len(files) < 2:
         return ClockShifts((_NO_SHIFT,) * len(files))
-    starts_ns: list[int | None] = []
-    collectives: dict[int, Collectives] = {}
-    for place, file in enumerate(files):
-        trace = read_host(file.path, file.host, stats=COLLECTIVES)
-        starts_ns.append(trace.clock_start_ns)
-        found = find_collectives(trace, find_steps(trace))
-        if found is not None:
-            collectives[place] = found
+    with engine.workers(files) as workers:
+        outcomes = dict(zip(files, run_on(workers, read_clock, files, Told()), strict=True))
+    failed = {file: outcome.error for file, outcome in outcomes.items() if outcome.error is not None}
+    if len(failed) == len(files):
+        raise failed[files[0]]
+    unread = tuple(MissingHost(file.host, str(error)) for file, error in failed.items())
+    files = [file for file in files if file not in failed]
+    starts_ns: list[int | None] = [outcomes[file].value[0] for file in files]
+    collectives = {place: found for place, file in enumerate(files) if (found := outcomes[file].value[1]) is not None}
     known = [start for start in starts_ns if start is not None]
     if len(known) < len(files):
-        return ClockShifts((_NO_SHIFT,) * len(files), "host clocks are unknown, so each host starts at 0")
+        sentence = "host clocks are unknown, so each host starts at 0"
+        return ClockShifts((_NO_SHIFT,) * len(files), sentence, unread)
     hosts = list(collectives.values())
     ahead = dict(zip(collectives, clock_offsets(hosts, match_collectives(hosts)), strict=True))
     said = [0 if (offset := ahead.get(place)) is None else offset.ahead_ns for place in range(len(files))]
@@ -289,7 +332,7 @@ def clock_shifts(files: Sequence[HostFile]) -> ClockShifts:
     sentence = "hosts are shown on their own clocks"
     if wrong:
         sentence += f", corrected with shared collectives: {listed(wrong)}"
-    return ClockShifts(tuple((at - min(at_ns)) * 1000 for at in at_ns), sentence)
+    return ClockShifts(tuple((at - min(at_ns)) * 1000 for at in at_ns), sentence, unread)
 
 
 def shifted(trace: HostTrace, shift_ps: int) -> HostTrace:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tfperf.base.units import counted, format_ms, format_percent
 from tfperf.report.model import (
+    RESULTS,
     BarChart,
     ChangedPart,
     Chart,
@@ -20,6 +21,7 @@ from tfperf.report.model import (
     LogChart,
     SegmentBar,
     Sparkline,
+    Status,
     StepChart,
     StepPicture,
 )
@@ -107,21 +109,18 @@ def segment_bar_lines(bars: Sequence[SegmentBar], width: int) -> list[Line]:
     return [*lines, *legend]
 
 
-RESULTS = {"pass": ("PASS", "bold green"), "breach": ("FAIL", "bold red"), "unknown": ("UNKNOWN", "bold yellow")}
-"""Word and style of the result of a limit."""
+_RESULT_STYLES: dict[Status, str] = {"pass": "bold green", "breach": "bold red", "unknown": "bold yellow"}
 _LONGEST_LIMIT = 32
 _SMALLEST_GAUGE = 12
 
 
 def gauge_lines(chart: GaugeChart, width: int, *, interactive: bool) -> list[Line]:
     """Return the headline, and a line per limit: its result, the measured value, and `|` at the bound."""
-    first, *_ = chart.headline.split(".")
-    style = next((style for word, style in RESULTS.values() if word == first), "bold")
-    lines = [line_of(text, style) for text in wrap(safe(chart.headline), width)]
+    lines = [line_of(text, _RESULT_STYLES[chart.status]) for text in wrap(safe(chart.headline), width)]
     if not chart.gauges:
         return lines
     limits = [shorten(safe(gauge.limit), _LONGEST_LIMIT, mark=PLAIN_ELLIPSIS) for gauge in chart.gauges]
-    words = max(len(RESULTS[gauge.status][0]) for gauge in chart.gauges)
+    words = max(len(RESULTS[gauge.status]) for gauge in chart.gauges)
     left = max(map(cells, limits))
     most = max(width - words - left - _SMALLEST_GAUGE - 6, 8)
     values = [shorten(safe(gauge.measured), most, mark=PLAIN_ELLIPSIS) for gauge in chart.gauges]
@@ -129,9 +128,9 @@ def gauge_lines(chart: GaugeChart, width: int, *, interactive: bool) -> list[Lin
     room = max(width - words - left - right - 6, _SMALLEST_BAR)
     full, empty = ("█", "░") if interactive else ("#", ".")
     for gauge, limit, value in zip(chart.gauges, limits, values, strict=True):
-        word, style = RESULTS[gauge.status]
+        style = _RESULT_STYLES[gauge.status]
         start = Part(f"  {limit}{' ' * (left - cells(limit))}  {' ' * (right - cells(value))}{value}")
-        parts = [Part(f"{word:<{words}}", style), start]
+        parts = [Part(f"{RESULTS[gauge.status]:<{words}}", style), start]
         if gauge.share is not None and gauge.bound_share is not None:
             size, bound = round(gauge.share * room), min(round(gauge.bound_share * room), room - 1)
             drawn = full * size + empty * (room - size)

@@ -23,6 +23,7 @@ from markupsafe import Markup
 from msgspec import Struct
 
 from tfperf.report.model import (
+    RESULTS,
     BarChart,
     Chart,
     ComparisonChart,
@@ -228,6 +229,7 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         script=Markup(script),
         source=source_facts(report),
         sections=sections,
+        results=RESULTS,
         problems=problem_counts([part.section for part in sections]),
         open_sections=OPEN_SECTIONS,
         links={part.section.name: part for part in reversed(sections)},

@@ -34,6 +34,7 @@ from msgspec.structs import replace
 
 from tfperf.base.units import counted, format_number, listed
 from tfperf.report.model import (
+    RESULTS,
     BarChart,
     Blocks,
     Chart,
@@ -50,7 +51,7 @@ from tfperf.report.model import (
     Table,
 )
 from tfperf.report.palette import ROLES
-from tfperf.report.render.charts import RESULTS, change_text, comparison_scale, waterfall
+from tfperf.report.render.charts import change_text, comparison_scale, waterfall
 from tfperf.report.render.text_table import header, main_columns
 from tfperf.report.render.values import Plain, brief, cell_text, measure_text, plain, typeset
 
@@ -262,7 +263,7 @@ def chart_words(chart: Chart) -> str:
         texts = [f"{_short_name(each.title)} {each.share}" for each in chart.segments]
         return f"{measure_text(chart.total, chart.unit)}: {listed(texts) or 'nothing'}."
     if isinstance(chart, GaugeChart):
-        texts = [f"{_short_name(each.limit)}: {each.measured}, {RESULTS[each.status][0]}" for each in chart.gauges]
+        texts = [f"{_short_name(each.limit)}: {each.measured}, {RESULTS[each.status]}" for each in chart.gauges]
         return f"{chart.headline} {'; '.join(texts)}"
     if isinstance(chart, ComparisonChart):
         largest = [part for part, _, _ in waterfall(chart, _NAMED)]
