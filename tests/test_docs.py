@@ -673,7 +673,7 @@ def test_the_first_gate_of_the_page_fails_bad_jobs(sample: str, code: int, workp
     exit_code, stdout, stderr = follow(gate, workplace)
     assert exit_code == code, stderr
     assert ("FAIL: max-input-bound 20%" in stdout) == (code == 3)
-    assert ("COULD NOT BE CHECKED" in stdout) == (code == 1)
+    assert ("UNKNOWN: max-input-bound 20%" in stdout) == (code == 1)
 
 
 # --- the rest of a page ---
