@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections import Counter
@@ -18,8 +19,10 @@ from printed import Run
 from tfperf.analysis.registry import OURS
 from tfperf.cli import main
 from tfperf.cli.explain import KINDS, WITHOUT_PAGE, _known, entries, find, names_of, page_of, plain_text
-from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
+from tfperf.sections.diagnosis import host_causes
+from tfperf.sections.diagnosis.catalogue import ADVICE, CAUSE_MEANINGS, CAUSE_TITLES
 from tfperf.sections.diagnosis.diagnose import NEEDS
+from tfperf.sections.tfdata.advice import CHANGES
 from tfperf.trace.steps import steps
 from tfperf.trace.steps.categories import STEP_SOURCES
 
@@ -204,3 +207,48 @@ def test_every_label_on_a_screen_is_explained(file: Path) -> None:
     devices = re.compile(r"(GPU|TPU):\d+")
     assert len(words) > 200
     assert sorted(word for word in words if not devices.fullmatch(word) and not find(word, known)) == []
+
+
+def titles_in_code() -> Iterator[str]:
+    """Yield every constant title of a cause in the modules that look for causes."""
+    for file in sorted(Path(host_causes.__file__).parent.glob("*_causes.py")):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            values: list[ast.expr] = []
+            if isinstance(node, ast.Call):
+                name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                places = {"cause": 1, "_of_ops": 2, "_idle_for": 2}
+                values = node.args[places[name] : places[name] + 1] if name in places else []
+            elif isinstance(node, ast.Assign) and "title" in ast.unparse(node.targets[0]):
+                values = [node.value]
+            for value in values:
+                in_formats = {
+                    part for each in ast.walk(value) if isinstance(each, ast.JoinedStr) for part in ast.walk(each)
+                }
+                constants = (each for each in ast.walk(value) if isinstance(each, ast.Constant))
+                texts = [str(each.value) for each in constants if each not in in_formats]
+                yield from (text for text in texts if re.match("[A-Z].*[a-z] [a-z]", text))
+    yield from (title for title, _, _ in host_causes._FETCHED.values())
+
+
+def test_every_title_of_a_cause_and_every_action_is_explained() -> None:
+    assert CAUSE_TITLES.keys() == CAUSE_MEANINGS.keys()
+    titles = {*titles_in_code()}
+    assert len(titles) > 30
+    texts = (*titles, *(title for of_cause in CAUSE_TITLES.values() for title in of_cause), *ADVICE, *CHANGES)
+    assert [text for text in texts if not {kind for kind, _ in found(text)} & {"cause", "action"}] == []
+
+
+@pytest.mark.parametrize(
+    ("title", "code"),
+    [
+        ("6 of 8 devices are unused", "idle_devices"),
+        ("1 of 1 device is unused", "idle_devices"),
+        ("The layer dense_1", "dominant_layer"),
+        ("Waiting for worker-1 during the first steps", "straggler"),
+        ("Python between calls, which computes,", "python_between_steps"),
+        ("Waiting inside calls, without recorded events,", "waiting_in_calls"),
+        ("Tracing in the first calls of the program", "warm_up"),
+    ],
+)
+def test_a_title_is_found_with_the_values_of_a_screen(title: str, code: str) -> None:
+    assert ("cause", code) in found(title)

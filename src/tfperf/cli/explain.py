@@ -238,12 +238,29 @@ def entries() -> tuple[Entry, ...]:
     return tuple(entry for maker in makers for entry in maker())
 
 
+_DETAILS = re.compile(r", (?:which|without) [\w ]+,?$|\s*[!*]+$|^\d ")
+_VALUE = re.compile(r"\b(?:HOST|NAME|N)\b")
+
+
+def _has_values(name: str, wanted: str) -> bool:
+    """Return whether a word is this name with values in place of its capital words."""
+    if _VALUE.search(name) is None:
+        return False
+    parts = (re.escape(key_of(part)) for part in _VALUE.split(name))
+    return re.fullmatch(r" ?.+ ?".join(parts), wanted) is not None
+
+
 def find(word: str, known: Sequence[Entry]) -> list[Entry]:
     """Return the entries for a word in the order of `KINDS`; it may be plural, with a unit, or with a quantity."""
-    wanted = key_of(re.sub(r", which \w+,?$|\s*[!*]+$|^\d ", "", word.strip()) or word)
+    wanted = key_of(_DETAILS.sub("", word.strip()) or word)
     without_unit = re.sub(r" \(.*\)$", "", wanted)
     keys = {wanted, without_unit, wanted.removesuffix("s"), re.sub("ies$", "y", wanted)} - {""}
-    found = [entry for entry in known if not keys.isdisjoint(map(key_of, entry.names))]
+    found = [
+        entry
+        for entry in known
+        if not keys.isdisjoint(map(key_of, entry.names))
+        or (entry.kind == "cause" and any(_has_values(name, key_of(word)) for name in entry.names))
+    ]
     degree, _, rest = wanted.partition(" ")
     if not found and degree in _DEGREES:
         return find(rest, known)

@@ -298,6 +298,8 @@ class Segment(Struct, frozen=True, kw_only=True):
     share: str
     saved: float = 0.0
     code: str = ""
+    categories: tuple[str, ...] = ()
+    """Titles of the categories that the time of the cause belongs to."""
 
 
 class SegmentBar(Struct, frozen=True, kw_only=True):

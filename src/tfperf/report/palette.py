@@ -47,3 +47,46 @@ ROLES: Mapping[Role, RoleStyle] = {
     "unexplained": RoleStyle("unexplained", ".", "#dcdce0", "#000000", "white"),
 }
 """In the order of the bar."""
+
+
+class CategoryStyle(Struct, frozen=True):
+    """Appearance of a category of step time: a shade of its role's color.
+
+    `lighter` is the share of white in it or, if negative, of black; `variable` is its name in style sheets.
+    """
+
+    role: Role
+    letter: str
+    variable: str
+    lighter: float = 0.0
+
+    @property
+    def colour(self) -> str:
+        """Return the color as #rrggbb."""
+        colour, other = ROLES[self.role].colour, 255 if self.lighter > 0 else 0
+        channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+        return "#" + "".join(f"{round(each + (other - each) * abs(self.lighter)):02x}" for each in channels)
+
+    @property
+    def look(self) -> str:
+        """Return the color as a rich style."""
+        return f"{'#000000' if self.lighter > 0 else ROLES[self.role].ink} on {self.colour}"
+
+
+CATEGORY_STYLES: Mapping[str, CategoryStyle] = {
+    "input": CategoryStyle("input", "I", "input"),
+    "input wait": CategoryStyle("input", "I", "input"),
+    "input pipeline": CategoryStyle("input", "i", "pipeline", 0.5),
+    "host to device": CategoryStyle("copy", "P", "to-device"),
+    "device to device": CategoryStyle("copy", "d", "between", 0.5),
+    "output": CategoryStyle("copy", "p", "output", -0.3),
+    "kernel launch": CategoryStyle("launch", "L", "launch"),
+    "compilation": CategoryStyle("compile", "M", "compilation"),
+    "device collectives": CategoryStyle("others", "O", "collectives"),
+    "python": CategoryStyle("python", "Y", "python"),
+    "device compute": CategoryStyle("compute", "C", "device"),
+    "host compute": CategoryStyle("compute", "c", "host", 0.5),
+    "all others": CategoryStyle("unexplained", ".", "others"),
+    "rest of the step": CategoryStyle("unexplained", ".", "others"),
+}
+"""By title in lower case: categories, and other kinds of events in pictures of steps."""

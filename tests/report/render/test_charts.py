@@ -11,17 +11,18 @@ from hypothesis import strategies as st
 from tfperf.base.units import Unit
 from tfperf.report.flame_tree import FlameScale, flame_chart, flame_tree
 from tfperf.report.model import BarChart, Chart, FlameChart, GroupedBars, LogChart, Sparkline, StepChart
+from tfperf.report.palette import CATEGORY_STYLES, ROLES
 from tfperf.report.render.charts import (
     apportion,
     bar_chart_lines,
-    category_letters,
+    category_marks,
     chart_lines,
     icicle_lines,
     shown_steps,
     sparkline_text,
     step_chart_lines,
 )
-from tfperf.report.render.text_table import cells, plain_text
+from tfperf.report.render.text_table import Part, cells, plain_text
 
 
 @pytest.mark.parametrize(
@@ -126,9 +127,9 @@ def test_the_longest_step_fills_the_width_and_others_are_in_proportion() -> None
     drawn = chart_text(chart({"Input": [10.0, 5.0], "Device compute": [10.0, 10.0], "Output": [0.0, 0.0]}), 32)
     assert drawn.splitlines() == [
         "step                          ms",
-        "   0 |IIIIIIIIIIDDDDDDDDDD  20.0",
-        "   1 |IIIIIDDDDDDDDDD       15.0",
-        "I Input   D Device compute",
+        "   0 |IIIIIIIIIICCCCCCCCCC  20.0",
+        "   1 |IIIIICCCCCCCCCC       15.0",
+        "I Input   C Device compute",
     ]
 
 
@@ -187,12 +188,24 @@ def test_a_sample_holds_the_slowest_step_and_the_slowest_that_sets_the_scale() -
     assert {0, 3, 4, 499} <= set(shown)
 
 
+def letters(*titles: str) -> str:
+    return "".join(mark.text for mark in category_marks(titles))
+
+
 def test_every_category_has_a_letter_of_its_own() -> None:
     categories = ("Input", "Kernel launch", "Host compute", "Device compute", "Compilation", "Output")
     others = ("Device collectives", "Device to device", "All others")
-    assert category_letters((*categories, *others)) == ("I", "L", "h", "D", "C", "O", "A", "d", ".")
-    assert category_letters(("Idle", "Input", "Idle", "日本")) == ("l", "I", "e", "a")
-    assert len(set(category_letters([f"Category {number}" for number in range(40)]))) == 40
+    assert letters(*categories, *others) == "ILcCMpOd."
+    assert letters("Idle", "Input", "Idle", "日本") == "lIea"
+    assert len({*letters(*(f"Category {number}" for number in range(40)))}) == 40
+
+
+def test_categories_have_the_letters_and_colours_of_causes() -> None:
+    for title, style in CATEGORY_STYLES.items():
+        if style.letter.isupper() or style.letter == ".":
+            assert style.letter == ROLES[style.role].letter, title
+    assert category_marks(["Device compute"]) == (Part("C", ROLES["compute"].look),)
+    assert category_marks(["Host compute"]) == category_marks(["Device compute"]), "the host does the computing"
 
 
 def test_the_largest_remainders_get_the_cells_that_rounding_leaves() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.base.units import counted, format_ms, format_percent
 from tfperf.report.model import (
@@ -25,7 +26,7 @@ from tfperf.report.model import (
     StepChart,
     StepPicture,
 )
-from tfperf.report.palette import ROLES
+from tfperf.report.palette import CATEGORY_STYLES, ROLES
 from tfperf.report.render.text_table import (
     PLAIN_ELLIPSIS,
     Line,
@@ -328,33 +329,6 @@ _LONGEST_TEXT = 16
 _SMALLEST_STEP_BAR = 10
 _BETWEEN_ENTRIES = Part("   ")
 
-_LETTERS = {
-    "input": "I",
-    "input wait": "I",
-    "host to device": "H",
-    "rest of the step": ".",
-    "kernel launch": "L",
-    "host compute": "h",
-    "device compute": "D",
-    "all others": ".",
-    "compilation": "C",
-    "output": "O",
-    "device collectives": "A",
-    "device to device": "d",
-}
-
-_STYLES = {
-    "I": "black on red",
-    "L": "black on magenta",
-    "h": "black on yellow",
-    "D": "black on green",
-    ".": "dim",
-    "C": "black on bright_red",
-    "O": "black on bright_blue",
-    "A": "black on cyan",
-    "d": "black on bright_cyan",
-    "H": "black on bright_magenta",
-}
 _OTHER_STYLE = "reverse"
 _EDGES = "|:!"
 """Start of the bars for the first kind of step, the second, and all others."""
@@ -375,30 +349,40 @@ def step_chart_lines(chart: StepChart, width: int) -> list[Line]:
     """Return the bars and the legend as styled lines of at most `width` cells, without the title."""
     if not chart.labels:
         return [line_of("no steps")]
-    letters = category_letters(tuple(chart.series))
     totals = [0.0] * len(chart.labels)
     for values in chart.series.values():
         totals = [total + (value or 0.0) for total, value in zip(totals, values, strict=True)]
-    bars = [_step_bar(chart, step) for step in shown_steps(totals, chart.flags)]
-    lines = _bar_lines(bars, letters, width=width)
+    shown = shown_steps(totals, chart.flags)
+    series = chart.series.items()
+    present = {title: values for title, values in series if any((values[step] or 0.0) > 0.0 for step in shown)}
+    chart = replace(chart, series=present or chart.series)
+    marks = category_marks(tuple(chart.series))
+    bars = [_step_bar(chart, step) for step in shown]
+    lines = _bar_lines(bars, marks, width=width)
     if len(bars) < len(chart.labels):
         lines.append(line_of(f"{len(bars)} of {len(chart.labels):,} steps shown"))
-    categories = enumerate(zip(letters, chart.series, strict=True))
-    present = [category for column, category in categories if any(bar.values[column] for bar in bars)]
-    return lines + legend_lines(present, width)
+    names = [Part(f" {shorten(safe(title), width - 2, mark=PLAIN_ELLIPSIS)}") for title in present]
+    return lines + _in_lines([[mark, name] for mark, name in zip(marks, names, strict=False)], width)
 
 
-def category_letters(titles: Sequence[str]) -> tuple[str, ...]:
-    """Return one letter per category: the usual one, else the first unused letter of its title."""
-    taken = set(_LETTERS.values())
-    chosen: list[str] = []
+def category_marks(titles: Sequence[str]) -> tuple[Part, ...]:
+    """Return a letter per category in its color: the usual one, else the first unused letter of its title.
+
+    Without compute of devices, that of the host has its mark.
+    """
+    taken, marks = {style.letter for style in CATEGORY_STYLES.values()}, list[Part]()
+    has_device = any(title.casefold() == "device compute" for title in titles)
     for title in titles:
-        usual = _LETTERS.get(title.casefold(), "")
+        name = title.casefold()
+        style = CATEGORY_STYLES.get("device compute" if name == "host compute" and not has_device else name)
+        if style is not None and all(mark.text != style.letter for mark in marks):
+            marks.append(Part(style.letter, style.look))
+            continue
         in_title = [char for char in title if char.isascii() and char.isalnum()]
         free = (char for char in [*in_title, *_SPARE_LETTERS] if char not in taken)
-        chosen.append(usual if usual and usual not in chosen else next(free, "#"))
-        taken.add(chosen[-1])
-    return tuple(chosen)
+        marks.append(Part(next(free, "#"), _OTHER_STYLE))
+        taken.add(marks[-1].text)
+    return tuple(marks)
 
 
 def shown_steps(totals: Sequence[float], flags: Sequence[str]) -> list[int]:
@@ -447,7 +431,7 @@ def _short(text: str) -> str:
     return shorten(safe(text), _LONGEST_TEXT, mark=PLAIN_ELLIPSIS)
 
 
-def _bar_lines(bars: Sequence[Bar], letters: Sequence[str], *, width: int) -> list[Line]:
+def _bar_lines(bars: Sequence[Bar], marks: Sequence[Part], *, width: int) -> list[Line]:
     totals = [UNKNOWN if bar.total is None else format_ms(bar.total) for bar in bars]
     left = max(4, *(cells(bar.label) for bar in bars))
     right = max(2, *map(len, totals))
@@ -457,14 +441,14 @@ def _bar_lines(bars: Sequence[Bar], letters: Sequence[str], *, width: int) -> li
     scale = scale or max(bar.total or 0.0 for bar in bars)
     lines: list[Line] = [line_of(f"{'step':>{left}}  {'':{room}}  {'ms':>{right}}", "dim")]
     for bar, total in zip(bars, totals, strict=True):
-        drawn = _bar_parts(bar, letters, scale=scale, room=room)
+        drawn = _bar_parts(bar, marks, scale=scale, room=room)
         label = Part(f"{' ' * (left - cells(bar.label))}{bar.label} {bar.edge}")
         space = Part(f"{' ' * (room - width_of(drawn))}  {total:>{right}}")
         lines.append([label, *drawn, space, Part(f"  {bar.flag}" if bar.flag else "", "dim")])
     return lines
 
 
-def _bar_parts(bar: Bar, letters: Sequence[str], *, scale: float, room: int) -> list[Part]:
+def _bar_parts(bar: Bar, marks: Sequence[Part], *, scale: float, room: int) -> list[Part]:
     if bar.total is None or scale <= 0:
         return []
     is_cut = bar.total > scale
@@ -473,24 +457,8 @@ def _bar_parts(bar: Bar, letters: Sequence[str], *, scale: float, room: int) -> 
     for value in bar.values:
         within.append(min(value, max(scale - sum(within), 0.0)))
     counts = apportion(within, size)
-    widths = zip(letters, counts, strict=True)
-    parts = [Part(letter * count, _STYLES.get(letter, _OTHER_STYLE)) for letter, count in widths]
+    parts = [Part(mark.text * count, mark.style) for mark, count in zip(marks, counts, strict=True)]
     return [*parts, Part(CUT_MARK)] if is_cut else parts
-
-
-def share_bar(shares: Mapping[str, float | None], size: int) -> list[Part]:
-    """Return one bar of letters, split by shares of a whole; unknown shares are 0."""
-    values = [max(value or 0.0, 0.0) for value in shares.values()]
-    widths = zip(category_letters(tuple(shares)), apportion(values, size), strict=True)
-    return [Part(letter * count, _STYLES.get(letter, _OTHER_STYLE)) for letter, count in widths if count]
-
-
-def legend_lines(categories: Sequence[tuple[str, str]], width: int) -> list[Line]:
-    """Return `I Input   D Device compute ...`, broken between entries."""
-    names = [(letter, shorten(safe(title), width - 2, mark=PLAIN_ELLIPSIS)) for letter, title in categories]
-    return _in_lines(
-        [[Part(letter, _STYLES.get(letter, _OTHER_STYLE)), Part(f" {name}")] for letter, name in names], width
-    )
 
 
 def _in_lines(entries: Sequence[list[Part]], width: int) -> list[Line]:

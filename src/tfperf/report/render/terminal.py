@@ -20,6 +20,7 @@ from tfperf.report.render.text_table import (
     Part,
     TextTable,
     cells,
+    column_widths,
     cut_note,
     fits,
     fold,
@@ -218,11 +219,21 @@ def parts_that_fit(table: TextTable, width: int) -> list[TextTable]:
     for column in range(len(table.headers)):
         if column == name:
             continue
-        if parts and fits(_columns(table, sorted([name, *parts[-1], column])), width):
+        if parts and _is_roomy(_columns(table, sorted([name, *parts[-1], column])), width):
             parts[-1].append(column)
         else:
             parts.append([column])
     return [_columns(table, sorted([name, *part])) for part in parts] or [table]
+
+
+_ROOMY_NAME = 20
+
+
+def _is_roomy(table: TextTable, width: int) -> bool:
+    """Return whether the table fits, with room for a part of each name that a reader recognizes."""
+    longest = [max(map(cells, column), default=0) for column in zip(*table.rows, strict=True)]
+    columns = zip(column_widths(table, width), longest, table.numeric, strict=True)
+    return fits(table, width) and all(is_number or size >= min(most, _ROOMY_NAME) for size, most, is_number in columns)
 
 
 def _columns(table: TextTable, columns: Sequence[int]) -> TextTable:

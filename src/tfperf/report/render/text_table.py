@@ -10,7 +10,7 @@ from itertools import zip_longest
 from msgspec import Struct
 
 from tfperf.report.model import Column, Table
-from tfperf.report.palette import ROLES, Colours
+from tfperf.report.palette import CATEGORY_STYLES, ROLES, Colours
 from tfperf.report.render.values import ELLIPSIS, cell_text, for_people, plain
 
 BAR_BLOCKS, BAR_ASCII = "▏▎▍▌▋▊▉█", "#"
@@ -152,7 +152,10 @@ def width_of(line: Line) -> int:
     return sum(cells(part.text) for part in line)
 
 
-_BASIC_LOOKS = {role.look: role.basic_look for role in ROLES.values()}
+_BASIC_LOOKS = {
+    **{each.look: ROLES[each.role].basic_look for each in CATEGORY_STYLES.values()},
+    **{role.look: role.basic_look for role in ROLES.values()},
+}
 """Colors of the palette in a terminal of 16 colors, whose nearest ones would be alike."""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from tfperf.analysis.registry import Results, present
 from tfperf.base.units import PS_PER_MS, format_ms, format_percent, without_middle
 from tfperf.report.model import Card, Change, Fact, Finding, Level, Quantity, Section, Segment, SegmentBar, Severity
@@ -20,6 +22,7 @@ from tfperf.sections.gaps import topics
 from tfperf.sections.overview.section import from_to, input_cost, whose_input
 from tfperf.sections.overview.summary import of_steps, share_of_step, step_after, usual_step_time
 from tfperf.sections.wall import rate_text
+from tfperf.trace.steps.categories import CATEGORY_TITLES
 from tfperf.trace.steps.steps import ITERATION, UNLABELLED, step_word
 
 if TYPE_CHECKING:
@@ -51,6 +54,8 @@ REST: Mapping[str, tuple[Role, str]] = {
     "": ("unexplained", "Outside averaged steps"),
 }
 """Role and name of the time that no cause explains, by category; without one, of the wall time."""
+_SHOWN_IN = {"input_wait": ("input",), "host_to_device": ("input", "host_to_device")}
+"""Categories of charts with the parts of input."""
 _MAIN_KINDS = ("train", UNLABELLED, ITERATION)
 """Kinds of steps that texts do not mention."""
 _POINTER = "More: tfperf analyze PATH --full (or -s NAME, -o page.html)"
@@ -206,8 +211,7 @@ def _facts(results: Results) -> tuple[Fact, ...]:
     if step.averaged_count == 1:
         notes = [f"1 of {step.step_count} {step_word(step.kind)}s", _ONE_STEP]
     is_long = bool(diagnosis.host) and _is_full(diagnosis)
-    has_rate = step.averaged_count > 1 and results["steps"].steps.source != "device steps"  # no step has time between
-    if time.average and has_rate and not is_long:
+    if time.average and step.averaged_count > 1:
         pace = next((place for place, host in enumerate(results.hosts) if host.host == diagnosis.host), None)
         wall = results["wall"] if pace is None else results.hosts[pace]["wall"]
         # The bar of the wall time shows the difference.
@@ -305,9 +309,9 @@ def segments_of(diagnosis: Diagnosis, parts: Sequence[Part], whole_ms: float) ->
             gain_ms = (cause.gain_percent or 0.0) * cause.step_ms / 100.0
             saved = value * min(max(gain_ms / cause.cost_ms.high, 0.0), 1.0)
             role = CAUSE_MEANINGS[cause.code].role
-            segments.append(
-                Segment(role=role, title=cause.title, value=value, share=share, saved=saved, code=cause.code)
-            )
+            keys = dict.fromkeys(each for key in part.taken for each in _SHOWN_IN.get(key, (key,)))
+            segment = Segment(role=role, title=cause.title, value=value, share=share, saved=saved, code=cause.code)
+            segments.append(replace(segment, categories=tuple(CATEGORY_TITLES[key] for key in keys)))
         elif part.percent >= _LEAST_SHARE:
             role, title = REST[part.category]
             segments.append(Segment(role=role, title=title, value=value, share=share))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from operator import methodcaller
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import Host
+from tfperf.analysis.registry import Host, Results
 from tfperf.base.arrays import (
     EMPTY,
     NO_NUMBERS,
@@ -19,13 +20,26 @@ from tfperf.base.arrays import (
     distinct,
     intersection,
     lookup,
+    median,
     overlap,
+    union,
     union_all,
 )
 from tfperf.base.display import Shown, cut
 from tfperf.base.units import counted, format_ms
 from tfperf.report.model import Links, MemoryCurve, Ribbon, StepPicture
-from tfperf.sections.timeline.lanes import MOST_LANES, TITLES, BlockTexts, LaneEvents, Window, lane_events, levels_of
+from tfperf.sections.hosts.analysis import Hosts, step_grid
+from tfperf.sections.timeline.lanes import (
+    MOST_LANES,
+    TITLES,
+    BlockTexts,
+    LaneEvents,
+    Window,
+    lane_events,
+    levels_of,
+    no_events,
+)
+from tfperf.trace.device.collectives import match_collectives
 from tfperf.trace.device.device_work import device_label
 from tfperf.trace.event_names import is_fetch, mask
 from tfperf.trace.host.activities import ActivityTimes, corrected_times, tpu_codes, tpu_times
@@ -142,6 +156,82 @@ def _remarks(drawn: LaneEvents) -> Iterator[str]:
         yield f"{counted(drawn.omitted_groups, 'lane group')} not drawn."
     if drawn.deeper:
         yield f"{counted(drawn.deeper, 'event')} not drawn: too deeply nested."
+
+
+_MOST_HOSTS = 12
+_OWN_WORK, _WAITING = "Own work", "Waiting for others"
+
+
+def hosts_together(results: Results) -> StepPicture | None:
+    """Return the step in which hosts wait longest for the last one, all hosts on one clock; None without a straggler.
+
+    A collective ends on all hosts at about the same time, so each host is shifted by the median distance of the ends of
+    its collectives from those of the last host. The clocks of the hosts are not needed.
+    """
+    hosts: Hosts = results["hosts"]
+    late = hosts.late
+    if late is None or hosts.straggler is None:
+        return None
+    sharing = [host for host in results.hosts if host.host in hosts.sharing]
+    breakdowns: list[Breakdown] = [host["steps"] for host in sharing]
+    collectives: list[Any] = [host["hosts"].collectives for host in sharing]
+    waits = match_collectives(collectives)
+    grid = step_grid(breakdowns, collectives, waits)
+    is_meant = late.counted != hosts.straggler.is_outside_averages
+    worst = int(np.where(is_meant, late.lost_ps, -1).argmax())
+    rows = grid.rows[:, int(np.searchsorted(grid.numbers, late.numbers[worst]))].tolist()
+    waited_ps = late.waited_ps[:, worst]
+    order = [place for place in np.argsort(-waited_ps, kind="stable").tolist() if waited_ps[place] >= 0]
+    order.sort(key=lambda place: place != late.last[worst])
+    ends: dict[int, int] = {}
+    moved: list[tuple[str, Window, Intervals]] = []
+    for place in order[:_MOST_HOSTS]:
+        steps, own, wait = breakdowns[place].steps, collectives[place], waits[place]
+        window = Window(int(steps.start_ps[rows[place]]), int(steps.end_ps[rows[place]]))
+        inside = np.flatnonzero(wait.matched & (own.start_ps >= window.start_ps) & (own.start_ps < window.end_ps))
+        of_runs = dict(zip(wait.run[inside].tolist(), own.end_ps[inside].tolist(), strict=True))
+        ends = ends or of_runs
+        apart = [end - ends[run] for run, end in of_runs.items() if run in ends]
+        if apart:
+            start_ps, shift = own.start_ps[inside], round(median(np.array(apart, np.int64)))
+            waiting = clipped(union(start_ps, start_ps + wait.wait_ps[inside]), window)
+            title = f"{sharing[place].host}: waits {format_ms(int(waited_ps[place]) / 1e9)} ms" if moved else ""
+            window = Window(window.start_ps - shift, window.end_ps - shift)
+            moved.append((title, window, Intervals(waiting.start - shift, waiting.end - shift)))
+    if len(moved) < 2:
+        return None
+    late_host, number = sharing[order[0]].host, int(late.numbers[worst])
+    whole = Window(min(each.start_ps for _, each, _ in moved), max(each.end_ps for _, each, _ in moved))
+    return StepPicture(
+        title=f"Step {number} of {counted(len(moved), 'host')} on one clock: the others wait for {late_host}",
+        host=late_host,
+        step=number,
+        duration_ns=whole.duration_ns,
+        categories={},
+        ribbons=tuple(
+            _ribbon_of_host(title or f"{late_host}: the last host", window, waiting, whole)
+            for title, window, waiting in moved
+        ),
+        groups=(),
+        levels=levels_of(no_events(), whole.duration_ns),
+        names=(),
+        notes=(),
+        links=no_links(),
+    )
+
+
+def _ribbon_of_host(title: str, window: Window, waiting: Intervals, whole: Window) -> Ribbon:
+    own = difference(Intervals(np.array([window.start_ps]), np.array([window.end_ps])), waiting)
+    start, end = np.concatenate([own.start, waiting.start]), np.concatenate([own.end, waiting.end])
+    category = np.repeat(np.arange(2), [len(own.start), len(waiting.start)])
+    order = np.argsort(start, kind="stable")
+    return Ribbon(
+        title=title,
+        titles=(_OWN_WORK, _WAITING),
+        category=category[order],
+        start_ns=whole.ns(start[order]),
+        end_ns=whole.ns(end[order]),
+    )
 
 
 _FIXED = ("kernel_launch", "host_compute", "all_others")
@@ -334,6 +424,12 @@ _MOST_LINKS = 4_000
 
 _Pairs = tuple[Int64s, Int64s]
 """Rows of the trace at the start and the end of each link."""
+
+
+def no_links() -> Links:
+    """Return no links."""
+    rows = np.zeros(0, np.int32)
+    return Links(kinds=(), kind=NO_NUMBERS, from_row=rows, from_ns=NO_NUMBERS, to_row=rows, to_ns=NO_NUMBERS)
 
 
 def links_of(host: Host, drawn: LaneEvents) -> Links:

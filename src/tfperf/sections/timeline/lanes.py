@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.analysis.registry import Host
 from tfperf.base.arrays import (
@@ -129,7 +132,7 @@ def _lane(trace: HostTrace, inside: Int64s, window: Window, role: LineRole, text
     shown = shown[np.argsort(nesting.depth[shown].astype(np.uint8), kind="stable")]
     busy, depth = union_sorted(start, end), nesting.depth[shown]
     percent = 100.0 * busy.total() / max(window.end_ps - window.start_ps, 1)
-    name, note = texts.of(rows[shown])
+    name, note = texts.of(rows[shown], in_pipeline=role.group == ROLE_TITLES["tf.data"])
     return _DrawnLane(
         lane=Lane(title=role.title, rows=int(depth.max(initial=0)) + 1, busy_percent=percent),
         depth=depth,
@@ -192,6 +195,8 @@ ROLE_TITLES: dict[Role, str] = {
     "other": "Other threads",
 }
 """The roles of host threads, in drawing order."""
+_THREAD_ID = re.compile(r"/-?\d+\Z")
+"""The end of a thread's name in profiles: equal names get numbers from 1 instead."""
 _TF_DATA_SHARE = 0.5
 """A thread belongs to tf.data if stages take more than this share of its busy time."""
 
@@ -214,18 +219,22 @@ def line_roles(host: Host, busy_ps: Int64s, window: Window) -> Iterator[LineRole
         if trace.planes[line.plane].kind != "host" or line.derived or not busy_ps[index]:
             continue
         role: Role = "other"
-        title = line.name
+        title = _THREAD_ID.sub("", line.name)
         if index == main:
             role = "program"
         elif index in stages:
-            role, title = "tf.data", f"{stages[index]} ({line.name})"
+            role, title = "tf.data", f"{stages[index]} ({title})"
         elif line.name.startswith("tf_data_"):
             role = "tf.data"
         elif index in launching:
             role = "launching"
         by_role[role].append(LineRole(index, ROLE_TITLES[role], title))
     for roles in by_role.values():
-        yield from roles
+        counts, numbers = Counter(role.title for role in roles), Counter[str]()
+        for each in roles:
+            numbers[each.title] += 1
+            number = f" {numbers[each.title]}" if counts[each.title] > 1 else ""
+            yield replace(each, title=f"{each.title}{number}")
     yield from _streams(trace, busy_ps)
 
 
@@ -324,8 +333,11 @@ class BlockTexts:
         self.names: dict[BlockName, int] = {}
         self.notes: dict[str, int] = {}
 
-    def of(self, rows: Int64s) -> tuple[Int32s, Int32s]:
-        """Return for each row of the trace the numbers of its name and of its note; -1 without a note."""
+    def of(self, rows: Int64s, *, in_pipeline: bool = False) -> tuple[Int32s, Int32s]:
+        """Return for each row of the trace the numbers of its name and of its note; -1 without a note.
+
+        `in_pipeline`: ops are work of the input pipeline, not of the step.
+        """
         trace = self._trace
         code = np.where(trace.on_host[rows], self._host_codes[trace.name[rows]], 0).astype(np.int64)
         if self._device_codes is not None:
@@ -333,7 +345,7 @@ class BlockTexts:
         on_device = (~trace.on_host[rows]).astype(np.int64)
         keys = (trace.name[rows].astype(np.int64) * len(Activity) + code) * 2 + on_device
         values, index = distinct_index(keys)
-        numbers = [self._name(int(key)) for key in values.tolist()]
+        numbers = [self._name(int(key), in_pipeline=in_pipeline) for key in values.tolist()]
         name = np.array(numbers, np.int32)[index] if len(values) else np.zeros(0, np.int32)
         return name, self._notes(rows)
 
@@ -347,7 +359,7 @@ class BlockTexts:
             return -1
         return self.notes.setdefault(text, len(self.notes))
 
-    def _name(self, key: int) -> int:
+    def _name(self, key: int, *, in_pipeline: bool) -> int:
         rest, on_device = divmod(key, 2)
         name_index, code = divmod(rest, len(Activity))
         text = self._trace.names[name_index]
@@ -359,7 +371,8 @@ class BlockTexts:
             op = parse_op(text)
             is_op = op.kind in ("tensorflow", "jax")
             kind = PYTHON if is_python_frame(text) else _KINDS.get(activity, CALL)
-            kind = PIPELINE if is_iterator(text) or is_hand_over(text) or is_input_function(text) else kind
+            is_input = is_iterator(text) or is_hand_over(text) or is_input_function(text)
+            kind = PIPELINE if is_input or (in_pipeline and kind == TITLES["host_compute"]) else kind
             names = (op.type[:_LONGEST], op.name[:_LONGEST]) if is_op else ()
             block = BlockName(shown[:_LONGEST], kind, *names)
         return self.names.setdefault(block, len(self.names))
@@ -425,6 +438,12 @@ class DrawnEvents(Struct, frozen=True, eq=False, kw_only=True):
 
     def __len__(self) -> int:
         return len(self.row)
+
+
+def no_events() -> DrawnEvents:
+    """Return a picture's events without any."""
+    numbers = {"start_ns": NO_NUMBERS, "end_ns": NO_NUMBERS, "self_ns": NO_NUMBERS}
+    return DrawnEvents(row=_NO_NAMES, name=_NO_NAMES, note=_NO_NAMES, **numbers)
 
 
 def levels_of(events: DrawnEvents, duration_ns: int) -> tuple[Blocks, ...]:

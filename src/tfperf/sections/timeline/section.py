@@ -9,7 +9,7 @@ from tfperf.base.errors import TfperfError
 from tfperf.base.units import listed
 from tfperf.report.model import Fact, Section, StepPicture
 from tfperf.sections.hosts.analysis import Hosts
-from tfperf.sections.timeline.analysis import DrawnSteps
+from tfperf.sections.timeline.analysis import DrawnSteps, hosts_together
 
 MOST_PICTURES = 3
 
@@ -22,10 +22,11 @@ def build(results: Results) -> Section:
     if drawn.why_none:
         return Section("timeline", "Timeline", notes=(f"No step is drawn: {drawn.why_none}.",))
     pictures = _shown(results, drawn)
+    together = hosts_together(results) if results.has_several_hosts else None
     # Text for formats without pictures.
     steps = listed([f"{picture.step} of {picture.host}" for picture in pictures])
     facts = (Fact("drawn_steps", "Steps drawn in the HTML report", steps, level="data"),)
-    return Section("timeline", "Timeline", facts=facts, charts=pictures)
+    return Section("timeline", "Timeline", facts=facts, charts=pictures if together is None else (together, *pictures))
 
 
 def _shown(results: Results, drawn: DrawnSteps) -> tuple[StepPicture, ...]:

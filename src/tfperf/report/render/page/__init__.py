@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from importlib.resources import files
 from itertools import count
@@ -36,7 +36,7 @@ from tfperf.report.model import (
     StepPicture,
     Table,
 )
-from tfperf.report.palette import ROLES, Role
+from tfperf.report.palette import CATEGORY_STYLES, ROLES
 from tfperf.report.render import RenderOptions
 from tfperf.report.render.flame.drawing import flame_markup
 from tfperf.report.render.flame.drawing import script as flame_script
@@ -55,7 +55,7 @@ from tfperf.report.render.page.data import (
     picture_rows,
     table_bars,
 )
-from tfperf.report.render.page.hero import PageCard, Spark, page_cards, spark_of
+from tfperf.report.render.page.hero import PageCard, Spark, label_width, page_cards, spark_of
 from tfperf.report.render.text_table import LINES, TextTable, cut_note, text_table
 from tfperf.report.render.values import COMMAND_LINE, COMMAND_MARK, brief, cell_text, source_facts, typeset
 
@@ -77,21 +77,6 @@ _STATIC = (
     *("page.css", "hero.css", "echarts.common.min.js", "values.js", "table_rows.js", "tables.js", "charts.js"),
     *("picture_data.js", "picture.js", "steps.js", "search.js", "hero.js", "page.js"),
 )
-_SHADES: Mapping[str, tuple[Role, float]] = {
-    "input": ("input", 0.0),
-    "pipeline": ("input", 0.5),
-    "to-device": ("copy", 0.0),
-    "between": ("copy", 0.5),
-    "output": ("copy", -0.3),
-    "launch": ("launch", 0.0),
-    "compilation": ("compile", 0.0),
-    "collectives": ("others", 0.0),
-    "python": ("python", 0.0),
-    "device": ("compute", 0.0),
-    "host": ("compute", 0.5),
-    "others": ("unexplained", 0.0),
-}
-"""Colors of categories and blocks in charts: that of a role, mixed with white (or, if negative, with black)."""
 _REMARK_BYTES = 400
 """Bytes reserved for the remarks of a cut table."""
 _ANCHOR = re.compile(r"[a-z][a-z0-9_]{0,40}")
@@ -110,6 +95,8 @@ class PageChart(Struct, frozen=True):
     data: JsonObject
     rows: Sequence[tuple[str, str, str]] = ()
     """For a picture: a table for screen readers."""
+    remarks: Sequence[str] = ()
+    """For a picture: what is not drawn."""
     bar: SegmentBar | None = None
     """A bar, drawn without scripts."""
     spark: Spark | None = None
@@ -230,6 +217,7 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         source=source_facts(report),
         sections=sections,
         results=RESULTS,
+        label_width=label_width,
         problems=problem_counts([part.section for part in sections]),
         open_sections=OPEN_SECTIONS,
         links={part.section.name: part for part in reversed(sections)},
@@ -273,18 +261,12 @@ def _style_and_scripts() -> tuple[str, str, str]:
         f".role-{role} text {{ stroke: {each.colour} }}\n"
         for role, each in ROLES.items()
     )
-    shades = "".join(f"--{name}: {_shade(*shade)}; " for name, shade in _SHADES.items())
+    shades = "".join(f"--{each.variable}: {each.colour}; " for each in CATEGORY_STYLES.values())
     return (
         style + hero + f":root {{ {shades}}}\n" + "".join(roles) + flame_style(),
         library,
         '"use strict";\n' + "\n".join((flame_script(), *scripts)),
     )
-
-
-def _shade(role: Role, share: float) -> str:
-    colour, other = ROLES[role].colour, 255 if share > 0 else 0
-    channels = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return "#" + "".join(f"{round(channel + (other - channel) * abs(share)):02x}" for channel in channels)
 
 
 def page_parts(sections: Sequence[Section]) -> list[PageSection]:
@@ -301,7 +283,10 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
         compared = drawn_comparison(chart) if isinstance(chart, ComparisonChart) else None
         gauges = chart if isinstance(chart, GaugeChart) else None
         spark = None if bar is None else spark_of(bar)
-        return PageChart(name, chart.title, words, has_numbers, data, rows, bar, spark, drawing, compared, gauges)
+        remarks = chart.remarks if isinstance(chart, StepPicture) else ()
+        return PageChart(
+            name, chart.title, words, has_numbers, data, rows, remarks, bar, spark, drawing, compared, gauges
+        )
 
     parts, names = [], [section.name for section in sections]
     for number, section in enumerate(sections):

@@ -79,8 +79,11 @@ def chart_data(chart: Chart) -> JsonObject:
         return _line_data(chart)
     if isinstance(chart, LogChart):
         return _log_data(chart)
-    if isinstance(chart, (FlameChart, SegmentBar, ComparisonChart, GaugeChart)):
-        return {"kind": "drawn"}  # in the markup
+    if isinstance(chart, SegmentBar):
+        causes = [[_short_name(each.title), each.categories] for each in chart.segments if each.categories]
+        return {"kind": "drawn", "causes": causes}  # in the markup, except for the comparison of steps
+    if isinstance(chart, (FlameChart, ComparisonChart, GaugeChart)):
+        return {"kind": "drawn"}
     if isinstance(chart, StepPicture):
         return picture_data(chart)
     labels = list(map(_short_name, chart.labels))
@@ -469,7 +472,7 @@ def picture_words(picture: StepPicture) -> str:
     more = f", and {len(groups) - _NAMED} more" if len(groups) > _NAMED else ""
     lanes = f"Lanes: {', '.join(groups[:_NAMED])}{more}." if groups else "No events."
     memory = f" Memory in use: {listed([curve.title for curve in picture.memory])}." if picture.memory else ""
-    return " ".join([lanes + memory, *picture.remarks])
+    return f"{lanes}{memory}"
 
 
 def picture_rows(picture: StepPicture) -> list[tuple[str, str, str]]:

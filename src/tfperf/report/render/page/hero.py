@@ -12,6 +12,7 @@ from tfperf.report.model import Card, Change, SegmentBar
 
 _MOST_POINTS = 300
 """Steps of a sparkline; of more, the longest of each few is drawn."""
+_LEAST_MARGIN = 0.1
 WIDTH, HEIGHT = 1_000.0, 40.0
 """Size of a sparkline in its own units."""
 
@@ -35,7 +36,10 @@ class PageCard(NamedTuple):
 
 
 class Spark(NamedTuple):
-    """All steps as points of a line, with the band from the 5th to the 95th percentile and the median."""
+    """All steps as points of a line, with the band from the 5th to the 95th percentile and the median.
+
+    The axis begins below the shortest step, because a step is rarely much shorter than others.
+    """
 
     points: str
     top: float
@@ -83,22 +87,33 @@ def _percent(value: float) -> str:
     return f"{value:.0f}" if value >= 9.5 else format_percent(value)
 
 
+_LETTER_PX, _MARGIN_PX = 10.5, 16.0
+
+
+def label_width(text: str, percent: float) -> int:
+    """Return the least width of a bar, in hundreds of pixels, at which a segment of it has room for its label."""
+    return math.ceil((_LETTER_PX * len(text) + _MARGIN_PX) / max(percent, 0.01))
+
+
 def spark_of(bar: SegmentBar) -> Spark | None:
-    """Return the steps of a bar as a line on an axis from 0; None without them."""
+    """Return the steps of a bar as a line on an axis around them; None without them."""
     values = [value for value in bar.values if math.isfinite(value)]
     if bar.spread is None or len(values) < 2:
         return None
     size = -(-len(values) // _MOST_POINTS)
     drawn = [max(values[first : first + size]) for first in range(0, len(values), size)]
-    end = max(*drawn, *bar.spread) or 1.0
+    low, middle, high = bar.spread
+    # Differences of a few percent do not fill the axis.
+    begin = min(*drawn, low, (1.0 - _LEAST_MARGIN) * middle)
+    end = max(*drawn, high, (1.0 + _LEAST_MARGIN) * middle)
+
+    def height(value: float) -> float:
+        return round(HEIGHT * (end - value) / (end - begin), 2) if end > begin else HEIGHT
+
     # A line has two points.
     across = WIDTH / max(len(drawn) - 1, 1)
-    points = " ".join(f"{place * across:.1f},{_height(value, end)}" for place, value in enumerate(drawn))
-    low, middle, high = map(format_ms, bar.spread)
-    words = f"{len(values):,} averaged steps: p5 {low}, median {middle}, p95 {high} ms"
-    bottom, median, top = (_height(value, end) for value in bar.spread)
-    return Spark(points, top, median, bottom, words)
-
-
-def _height(value: float, end: float) -> float:
-    return round(HEIGHT * (1.0 - value / end), 2)
+    points = " ".join(f"{place * across:.1f},{height(value)}" for place, value in enumerate(drawn))
+    shortest, longest = format_ms(min(values)), format_ms(max(values))
+    p5, p50, p95 = map(format_ms, bar.spread)
+    words = f"{len(values):,} averaged steps, {shortest} to {longest} ms: p5 {p5}, median {p50}, p95 {p95} ms"
+    return Spark(points, height(high), height(middle), height(low), words)

@@ -18,7 +18,9 @@ const IDLE_COLOURS = {
   "waiting for input": "input", "tracing, compiling": "compilation", "copying": "to-device", "launching": "launch",
   "python between calls": "python", "other host compute": "host", "synchronizing": "line", "unknown": "line",
 };
-const BLOCK_COLOURS = { "input pipeline": "pipeline", "python": "python", "call": "call" };
+const BLOCK_COLOURS = {
+  "input pipeline": "pipeline", "python": "python", "call": "call", "own work": "call", "waiting for others": "collectives",
+};
 const DARK_COLOURS = new Set(["device", "compilation", "python"]);
 const PICTURE_KEYS = "w s a d: zoom and move. Arrows: from block to block. /: search. Esc: back. Ctrl and wheel: zoom. Click: details and links.";
 const pictures = [];
@@ -107,7 +109,7 @@ class StepPicture {
       swatch.style.background = `var(--${blockColour(title)})`;
       return element("li", {}, [swatch, ` ${title} `, element("b", { textContent: text })]);
     };
-    const shares = ordered.map(([title, ns]) => item(title, `${nsText(ns)}, ${percentText((100 * ns) / Math.max(this.data.duration, 1))}%`));
+    const shares = ordered.map(([title, ns]) => item(title, `${timeText(ns / 1e6)} ms, ${percentText((100 * ns) / Math.max(this.data.duration, 1))}%`));
     return element("ul", { className: "picture-legend" }, [...shares, ...kinds.map((kind) => item(kind))]);
   }
 

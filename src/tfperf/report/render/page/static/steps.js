@@ -175,18 +175,25 @@ function scaleBar(title, parts, key, total, scale) {
   return element("div", { className: "scale" }, [element("span", { textContent: title }), bar, element("span", { textContent: `${timeText(total)} ms` })]);
 }
 
+// The causes that a category of step time belongs to.
+function causesOf(category) {
+  const { causes } = allCharts().find((data) => data.causes) ?? { causes: [] };
+  return causes.filter(([, categories]) => categories.includes(category)).map(([title]) => title);
+}
+
 // What differs, the largest difference first.
 function differences(parts, median) {
   const rows = parts.map((part) => ({ ...part, more: part.value - part.median }))
     .filter(({ more }) => Math.abs(more) >= LEAST_DIFFERENCE * median).sort((a, b) => Math.abs(b.more) - Math.abs(a.more));
   if (!rows.length) return element("p", { textContent: "No category differs by 0.5% of the median step or more." });
   const cells = (kind, texts) => element("tr", {}, texts.map((text, at) => element(kind, { textContent: text, className: at ? "number" : "" })));
-  const head = element("thead", {}, [cells("th", ["Category", `Step ${view.step}`, "Median step", "Difference"])]);
+  const head = element("thead", {}, [cells("th", ["Category (causes)", `Step ${view.step}`, "Median step", "Difference"])]);
   const body = element("tbody", {}, rows.map(({ name, number, value, median: usual, more }) => {
     const row = cells("td", ["", `${timeText(value)} ms`, `${timeText(usual)} ms`, difference(more)]);
     const swatch = element("span", { className: "swatch" });
     swatch.style.background = colourOf(name, number);
-    row.firstChild.append(swatch, ` ${name}`);
+    const causes = causesOf(name).join(", ");
+    row.firstChild.append(swatch, ` ${name}${causes ? ` (${causes})` : ""}`);
     return row;
   }));
   return element("table", {}, [head, body]);
