@@ -357,7 +357,14 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.3, 1.0),
         assumption="batches can be made during the previous step",
         url=f"{GUIDE}/data_performance",
-        snippets={"keras": "+ model.fit(dataset.prefetch(tf.data.AUTOTUNE))"},
+        snippets={
+            "keras": "+ model.fit(dataset.prefetch(tf.data.AUTOTUNE))",
+            "tensorflow": (
+                "+ dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(batch_size)\n"
+                "+ for batch in dataset.prefetch(tf.data.AUTOTUNE):\n"
+                "+     train_step(*batch)"
+            ),
+        },
     ),
     "look_at_stages": Advice(
         texts=everywhere("list the time of each pipeline stage: tfperf analyze PATH -s tfdata"),
@@ -373,13 +380,30 @@ ADVICE: Mapping[str, Advice] = {
         assumption="at least half of the copy overlaps device compute",
         url=f"{API}/data/experimental/prefetch_to_device",
         urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
-        snippets=in_tensorflow("+ dataset = dataset.apply(tf.data.experimental.prefetch_to_device('/GPU:0'))"),
+        snippets={
+            **in_tensorflow("+ dataset = dataset.apply(tf.data.experimental.prefetch_to_device('/GPU:0'))"),
+            "jax": (
+                "+ batch = jax.device_put(next(batches))\n"
+                "  for step in range(steps):\n"
+                "-     state = train_step(state, next(batches))\n"
+                "+     state = train_step(state, batch)  # returns before it is done\n"
+                "+     batch = jax.device_put(next(batches))"
+            ),
+        },
     ),
     "smaller_types": Advice(
         texts=everywhere("send smaller types, such as uint8 instead of float32, and convert them on the device"),
         saves=(0.5, 0.75),
         assumption="batches have 32-bit numbers, and 8 or 16 bits suffice",
         url=f"{GUIDE}/gpu_performance_analysis",
+        snippets={
+            "jax": (
+                "+ batch = jax.device_put(images)  # uint8\n"
+                "  @jax.jit\n"
+                "  def train_step(state, batch):\n"
+                "+     images = batch.astype(jnp.float32)"
+            )
+        },
     ),
     "fetch_less_often": Advice(
         texts={
@@ -390,6 +414,15 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.9, 1.0),
         assumption="the program can continue without these results in 9 of 10 steps",
         url=f"{GUIDE}/gpu_performance_analysis",
+        snippets={
+            "tensorflow": ("- print(step, float(loss))\n+ if step % 100 == 0:\n+     print(step, float(loss))"),
+            "jax": ("- print(step, float(loss))\n+ if step % 100 == 0:\n+     print(step, float(loss))"),
+            "keras": (
+                "- def on_train_batch_end(self, batch, logs=None):\n"
+                "+ def on_epoch_end(self, epoch, logs=None):\n"
+                "      ..."
+            ),
+        },
     ),
     "fixed_trip_count": Advice(
         texts={
@@ -430,7 +463,18 @@ ADVICE: Mapping[str, Advice] = {
         assumption="later calls neither trace nor compile; first-run work of a new program is not counted",
         url=f"{GUIDE}/function#controlling_retracing",
         urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
-        snippets={"tensorflow": "+ @tf.function(reduce_retracing=True)\n  def train_step(...):"},
+        snippets={
+            "tensorflow": "+ @tf.function(reduce_retracing=True)\n  def train_step(...):",
+            "keras": (
+                "- dataset = dataset.batch(batch_size)\n+ dataset = dataset.batch(batch_size, drop_remainder=True)"
+            ),
+            "jax": (
+                "+ step = jax.jit(train_step)  # once, before the loop\n"
+                "  for batch in batches:\n"
+                "-     state = jax.jit(train_step)(state, batch)\n"
+                "+     state = step(state, batch)"
+            ),
+        },
     ),
     "pad_shapes": Advice(
         texts={
@@ -455,6 +499,14 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.9, 1.0),
         assumption="later calls do not trace",
         url=f"{GUIDE}/function#controlling_retracing",
+        snippets={
+            "tensorflow": (
+                "+ step = tf.function(train_step)  # once, before the loop\n"
+                "  for batch in dataset:\n"
+                "-     tf.function(train_step)(batch)\n"
+                "+     step(batch)"
+            )
+        },
     ),
     "less_between": Advice(
         texts={
@@ -499,7 +551,14 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="epochs do not require a new iterator",
         url=f"{GUIDE}/data_performance",
-        snippets={"keras": "+ model.fit(dataset.repeat(), steps_per_epoch=1000)"},
+        snippets={
+            "keras": "+ model.fit(dataset.repeat(), steps_per_epoch=1000)",
+            "tensorflow": (
+                "+ batches = iter(dataset.repeat())  # once, before the loop\n"
+                "  for step in range(steps):\n"
+                "+     train_step(next(batches))"
+            ),
+        },
     ),
     "evaluate_less": Advice(
         texts={
@@ -509,7 +568,11 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 0.9),
         assumption="evaluation every 2nd to 10th time suffices",
         url="https://keras.io/api/models/model_training_apis/",
-        snippets={"keras": "+ model.fit(..., validation_freq=5)"},
+        snippets={
+            "keras": "+ model.fit(..., validation_freq=5)",
+            "tensorflow": ("- evaluate(model)\n+ if epoch % 5 == 0:\n+     evaluate(model)"),
+            "jax": ("- evaluate(state)\n+ if epoch % 5 == 0:\n+     evaluate(state)"),
+        },
     ),
     "profile_later": Advice(
         texts={
@@ -520,7 +583,22 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.9, 1.0),
         assumption="later calls do not retrace",
         url=f"{GUIDE}/profiler",
-        snippets={"keras": "+ keras.callbacks.TensorBoard(..., profile_batch=(20, 40))"},
+        snippets={
+            "keras": "+ keras.callbacks.TensorBoard(..., profile_batch=(20, 40))",
+            "tensorflow": (
+                "+ if step == 20:\n"
+                "+     tf.profiler.experimental.start('logs')\n"
+                "+ if step == 40:\n"
+                "+     tf.profiler.experimental.stop()"
+            ),
+            "jax": (
+                "+ if step == 20:\n"
+                "+     jax.profiler.start_trace('logs')\n"
+                "+ if step == 40:\n"
+                "+     jax.block_until_ready(state)\n"
+                "+     jax.profiler.stop_trace()"
+            ),
+        },
     ),
     "use_function": Advice(
         texts={
@@ -547,6 +625,12 @@ ADVICE: Mapping[str, Advice] = {
         ),
         assumption="the profile shows no steps",
         url=f"{GUIDE}/function",
+        snippets=in_tensorflow(
+            "  for number, batch in enumerate(dataset):\n"
+            "-     train_step(batch)\n"
+            "+     with tfperf.step(number):\n"
+            "+         train_step(batch)"
+        ),
     ),
     "omit_run_eagerly": Advice(
         texts={"keras": "compile() without run_eagerly=True, so that each step is one function call"},
@@ -577,12 +661,19 @@ ADVICE: Mapping[str, Advice] = {
         assumption="the arrays are constant, or are converted during the previous step",
         url=f"{API}/constant",
         urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.device_put.html"},
+        snippets={
+            **in_tensorflow("+ table = tf.constant(table)  # once, before the loop"),
+            "jax": "+ table = jax.device_put(table)  # once, before the loop",
+        },
     ),
     "stack_arrays": Advice(
         texts={"jax": "stack small arrays into one (np.stack), copy it at once, and take it apart in the jit"},
         saves=(0.5, 1.0),
         assumption="one copy takes as long as one of these, and at most as long as half of them",
         url="https://docs.jax.dev/en/latest/_autosummary/jax.device_put.html",
+        snippets={
+            "jax": ("- arrays = [jnp.asarray(array) for array in arrays]\n+ arrays = jnp.asarray(np.stack(arrays))")
+        },
     ),
     "omit_run_functions_eagerly": Advice(
         texts=in_tensorflow("remove tf.config.run_functions_eagerly(True), a debugging option"),
@@ -606,6 +697,15 @@ ADVICE: Mapping[str, Advice] = {
         assumption="the step function takes as long as now",
         url="https://keras.io/getting_started/faq/",
         urls={"tensorflow": f"{GUIDE}/data"},
+        snippets={
+            "keras": ("- for x in batches:\n-     model.predict(x)\n+ model.predict(dataset)"),
+            "tensorflow": (
+                "+ batches = iter(dataset)  # once, before the loop\n"
+                "  for step in range(steps):\n"
+                "-     train_step(next(iter(dataset)))\n"
+                "+     train_step(next(batches))"
+            ),
+        },
     ),
     "jit_compile": Advice(
         texts={
@@ -626,6 +726,7 @@ ADVICE: Mapping[str, Advice] = {
         assumption="for the same number of examples, in batches twice as large, if memory and accuracy allow them",
         url=f"{GUIDE}/gpu_performance_analysis",
         is_per_examples=True,
+        snippets=in_tensorflow("- dataset = dataset.batch(batch_size)\n+ dataset = dataset.batch(2 * batch_size)"),
     ),
     "steps_per_execution": Advice(
         texts={"keras": "compile(steps_per_execution=10) (TensorFlow 2.4 or later)"},
@@ -648,6 +749,19 @@ ADVICE: Mapping[str, Advice] = {
         ),
         url=f"{GUIDE}/function",
         urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.lax.scan.html"},
+        snippets={
+            "tensorflow": (
+                "+ @tf.function\n"
+                "+ def train_steps(iterator):\n"
+                "+     for _ in tf.range(10):\n"
+                "+         train_step(next(iterator))"
+            ),
+            "jax": (
+                "+ @jax.jit\n"
+                "+ def train_steps(state, batches):  # stacked along a new first axis\n"
+                "+     return jax.lax.scan(lambda state, batch: (train_step(state, batch), None), state, batches)[0]"
+            ),
+        },
     ),
     "record_python": Advice(
         texts=everywhere("record the Python functions: tfperf run --python-trace train.py, for ten steps"),
@@ -666,6 +780,11 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="it does not depend on the previous step; from one request during the step at a time to many",
         url=f"{GUIDE}/data_performance",
+        snippets=in_tensorflow(
+            "+ def fetch(key):\n"
+            "+     return tf.py_function(read, [key], tf.float32)\n"
+            "+ dataset = dataset.map(fetch, num_parallel_calls=8).prefetch(2)"
+        ),
     ),
     "input_in_python": Advice(
         texts={
@@ -686,18 +805,26 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="a core is free for this work; Python threads take turns, processes and tf.data ops do not",
         url=f"{GUIDE}/data#consuming_python_generators",
+        snippets=in_tensorflow(
+            "+ dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)\n"
+            "+ dataset = dataset.prefetch(2)"
+        ),
     ),
     "callback_less_often": Advice(
         texts={"keras": "do the per-batch work of callbacks only every 100 batches, or in on_epoch_end"},
         saves=(0.9, 1.0),
         assumption="it is a callback, and does not have to run after each batch",
         url="https://keras.io/guides/writing_your_own_callbacks/",
+        snippets={
+            "keras": ("  def on_train_batch_end(self, batch, logs=None):\n+     if batch % 100:\n+         return")
+        },
     ),
     "collect_less_often": Advice(
         texts=everywhere("call gc.collect() at most every 100 steps, or remove the call"),
         saves=(0.9, 1.0),
         assumption="memory for uncollected reference cycles is available",
         url="https://docs.python.org/3/library/gc.html",
+        snippets=everywhere("- gc.collect()\n+ if step % 100 == 0:\n+     gc.collect()"),
     ),
     "freeze_objects": Advice(
         texts=everywhere(
@@ -723,7 +850,13 @@ ADVICE: Mapping[str, Advice] = {
         assumption="rule of thumb: matrix products take 1.5 to 4 times less time in 16 bit, if the roofline allows it",
         url=f"{GUIDE}/mixed_precision",
         urls={"jax": "https://docs.jax.dev/en/latest/default_dtypes.html"},
-        snippets={"keras": "+ keras.mixed_precision.set_global_policy('mixed_float16')"},
+        snippets={
+            "keras": "+ keras.mixed_precision.set_global_policy('mixed_float16')",
+            "jax": (
+                "- y = x @ w\n"
+                "+ y = jnp.dot(x.astype(jnp.bfloat16), w.astype(jnp.bfloat16), preferred_element_type=jnp.float32)"
+            ),
+        },
     ),
     "keep_layout": Advice(
         texts={
@@ -819,7 +952,12 @@ ADVICE: Mapping[str, Advice] = {
                 "+ with tf.distribute.MirroredStrategy().scope():\n"
                 "+     model = build_model()\n"
                 "+     model.compile(...)"
-            )
+            ),
+            "jax": (
+                "+ mesh = jax.make_mesh((jax.device_count(),), ('batch',))\n"
+                "+ sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec('batch'))\n"
+                "+ batch = jax.device_put(batch, sharding)"
+            ),
         },
     ),
     "start_all_devices": Advice(
@@ -857,6 +995,7 @@ ADVICE: Mapping[str, Advice] = {
         assumption=_ABOUT_FAILING,
         url=f"{API}/recompute_grad",
         urls={"jax": "https://docs.jax.dev/en/latest/gradient-checkpointing.html"},
+        snippets={"jax": ("- train_step = jax.jit(train_step)\n+ train_step = jax.jit(train_step, donate_argnums=0)")},
     ),
     "share_device_memory": Advice(
         on_tpus={},
@@ -887,6 +1026,7 @@ ADVICE: Mapping[str, Advice] = {
         },
         assumption=_ABOUT_FAILING,
         url=f"{GUIDE}/gpu",
+        snippets=in_tensorflow("  TF_GPU_ALLOCATOR=cuda_malloc_async python train.py"),
     ),
     "release_tensors": Advice(
         texts={
@@ -902,6 +1042,7 @@ ADVICE: Mapping[str, Advice] = {
         },
         assumption=_ABOUT_FAILING,
         url=f"{GUIDE}/gpu",
+        snippets=everywhere("- losses.append(loss)\n+ losses.append(float(loss))"),
     ),
     "even_replicas": Advice(
         texts=everywhere("move the extra work of this replica out of the step (to the input), or share it"),
@@ -927,6 +1068,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.9, 1.0),
         assumption="the text is not needed in each step",
         url=f"{API}/print",
+        snippets={**in_tensorflow("- tf.print(loss)"), "jax": "- jax.debug.print('{}', loss)"},
     ),
     "prepare_ahead": Advice(
         texts=in_tensorflow(
@@ -945,6 +1087,9 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.4, 1.0),
         assumption="few of the numbers are nonzero, so a sparse product takes less time",
         url=f"{API}/sparse/sparse_dense_matmul",
+        snippets=in_tensorflow(
+            "- y = tf.matmul(tf.sparse.to_dense(x), weights)\n+ y = tf.sparse.sparse_dense_matmul(x, weights)"
+        ),
     ),
     "vectorize_loop": Advice(
         texts=in_tensorflow(
@@ -954,6 +1099,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.7, 1.0),
         assumption="the iterations are independent, and ops on the whole batch take little time",
         url=f"{API}/vectorized_map",
+        snippets=in_tensorflow("- y = tf.map_fn(f, x)\n+ y = tf.vectorized_map(f, x)"),
     ),
     "set_threads": Advice(
         texts=in_tensorflow(
@@ -974,6 +1120,7 @@ ADVICE: Mapping[str, Advice] = {
         assumption="float32 is exact enough, and takes 40 to 80% less time (measured)",
         url=f"{API}/cast",
         urls={"jax": "https://docs.jax.dev/en/latest/default_dtypes.html"},
+        snippets={**in_tensorflow("+ x = x.astype(np.float32)"), "jax": "- jax.config.update('jax_enable_x64', True)"},
     ),
     "sparse_update": Advice(
         texts={
@@ -1013,6 +1160,10 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.7, 1.0),
         assumption="the one-hot vectors are made from ids",
         url=f"{API}/gather",
+        snippets={
+            **in_tensorflow("- y = tf.matmul(tf.one_hot(ids, depth), weights)\n+ y = tf.gather(weights, ids)"),
+            "jax": ("- y = jax.nn.one_hot(ids, depth) @ weights\n+ y = weights[ids]"),
+        },
     ),
     "fewer_updates": Advice(
         texts=everywhere("use a larger batch, so that variables are updated less often per example"),
@@ -1028,6 +1179,7 @@ ADVICE: Mapping[str, Advice] = {
         ),
         assumption="the model does not need such a large layer (the profile does not show it)",
         url="https://keras.io/api/layers/pooling_layers/global_average_pooling2d/",
+        snippets={"keras": ("- x = keras.layers.Flatten()(x)\n+ x = keras.layers.GlobalAveragePooling2D()(x)")},
     ),
     "keep_on_device": Advice(
         texts=everywhere("keep them in TPU memory"),
@@ -1040,6 +1192,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 0.5),
         assumption="bfloat16 precision suffices; compute on these arrays may also take half of its time",
         url=_OFFLOADING,
+        snippets={"jax": "+ arrays = jax.tree.map(lambda array: array.astype(jnp.bfloat16), arrays)"},
     ),
     "overlap_copies": Advice(
         texts=everywhere("copy smaller pieces, and start earlier"),
@@ -1058,5 +1211,16 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="the job without the profiler is faster by the measured overhead",
         url=f"{GUIDE}/profiler",
+        snippets={
+            "tensorflow": (
+                "+ options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=1, python_tracer_level=0)\n"
+                "+ tf.profiler.experimental.start('logs', options)"
+            ),
+            "jax": (
+                "+ options = jax.profiler.ProfileOptions()\n"
+                "+ options.python_tracer_level = 0\n"
+                "+ jax.profiler.start_trace('logs', profiler_options=options)"
+            ),
+        },
     ),
 }
