@@ -82,9 +82,9 @@ def test_a_whole_report() -> None:
 
         Steps
         step                                             ms
-           7 |IIIIIIIIIIIIIIIIIIIIIIIIIIIIIIIIIOOOOOO  12.0
-           8 |IIIIIIIIIIIIIIIIIOOO                     6.00  partial
-        I Input   O Output
+           7 |IIIIIIIIIIIIIIIIIIIIIIIIIIIIIIIIIpppppp  12.0
+           8 |IIIIIIIIIIIIIIIIIppp                     6.00  partial
+        I Input   p Output
 
         Operations by self time
                                                     Self time  Share

@@ -110,9 +110,17 @@ def test_of_several_hosts_the_late_one_comes_first(tmp_path: Path) -> None:
     job(tmp_path, a=[0] * 4, b=[20_000] * 4)
     analysis = tfperf.load(tmp_path / "logs", sections=("timeline",))
     (section,) = analysis.report(("timeline",)).sections
-    assert [chart.title.partition(":")[0] for chart in section.charts][:1] == ["b"]
-    assert len(section.charts) <= 3
-    assert {chart.title.partition(":")[0] for chart in section.charts} == {"a", "b"}
+    together, *charts = section.charts
+    assert [chart.title.partition(":")[0] for chart in charts][:1] == ["b"]
+    assert len(charts) <= 3
+    assert {chart.title.partition(":")[0] for chart in charts} == {"a", "b"}
+    assert isinstance(together, StepPicture)
+    assert together.title.endswith("of 2 hosts on one clock: the others wait for b")
+    last, waiting = together.ribbons
+    assert (last.title, waiting.title) == ("b: the last host", "a: waits 20.0 ms")
+    assert [last.titles[kind] for kind in last.category] == ["Own work"]
+    waits = (waiting.end_ns - waiting.start_ns)[waiting.category == 1].tolist()
+    assert waits == [20_000_000]
 
 
 def test_places_are_of_causes_and_categories_that_there_are(tmp_path: Path) -> None:

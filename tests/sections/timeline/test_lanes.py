@@ -41,9 +41,9 @@ def test_lanes_of_a_job_on_two_devices(tmp_path: Path) -> None:
     groups = {group.title: [lane.title for lane in group.lanes] for group in picture.groups}
     assert {title: sorted(lanes) for title, lanes in groups.items() if title != "GPU:0"} == {
         "Program": ["python3"],
-        "tf.data": ["Map (tf_data_iterator_get_next/1)"],
-        "Launching threads": ["tf_gpu_private_0/3", "tf_gpu_private_1/4"],
-        "Other threads": ["tf_Compute/2"],
+        "tf.data": ["Map (tf_data_iterator_get_next)"],
+        "Launching threads": ["tf_gpu_private_0", "tf_gpu_private_1"],
+        "Other threads": ["tf_Compute"],
         "GPU:1": ["Idle, by cause", "Stream #13(Compute)", "Stream #14(MemcpyH2D)"],
     }
     assert list(groups) == ["Program", "tf.data", "Launching threads", "Other threads", "GPU:0", "GPU:1"]
@@ -68,7 +68,7 @@ def test_the_busiest_of_hundreds_of_threads_are_drawn(tmp_path: Path) -> None:
     (picture,) = pictures_of(tmp_path, planes, step=2)
     (group,) = picture.groups
     assert len(group.lanes) == MOST_LANES
-    assert [lane.title for lane in group.lanes[:2]] == ["python", "pool/299"]
+    assert [lane.title for lane in group.lanes[:2]] == ["python", "pool 300"]
     assert group.omitted == 301 - MOST_LANES
     assert picture.remarks == (f"277 lanes are not drawn: only the {MOST_LANES} busiest of each group are.",)
 
@@ -87,16 +87,25 @@ def test_roles_of_threads(tmp_path: Path) -> None:
     threads = (
         line("main", *STEPS, *calls, id=1),
         line("tf_data_private_threadpool/7", iterator_call("Root::Map", 2100, 500, 1), id=2),
-        line("tf_data_iterator_get_next/8", event("unknown", 2100, 500), id=3),
+        line("tf_data_iterator_get_next/8", event("x:DecodeJpeg", 2100, 500), id=3),
         line("tf_Compute/9", event("a:MatMul", 2100, 500), id=4),
         line("silent", event("a:MatMul", 100, 500), id=5),
     )
     (picture,) = pictures_of(tmp_path, plane("/host:CPU", *threads), step=2)
     assert {group.title: sorted(lane.title for lane in group.lanes) for group in picture.groups} == {
         "Program": ["main"],
-        "tf.data": ["Map (tf_data_private_threadpool/7)", "tf_data_iterator_get_next/8"],
-        "Other threads": ["tf_Compute/9"],
+        "tf.data": ["Map (tf_data_private_threadpool)", "tf_data_iterator_get_next"],
+        "Other threads": ["tf_Compute"],
     }
+    kinds = {each.name: each.kind for each in picture.names}
+    assert (kinds["x:DecodeJpeg"], kinds["a:MatMul"]) == ("Input pipeline", "Host compute")
+
+
+def test_threads_of_one_name_are_numbered(tmp_path: Path) -> None:
+    threads = (line(f"tf_Compute/-{number}", event("a:MatMul", 2100, 500), id=number) for number in (7, 8))
+    (picture,) = pictures_of(tmp_path, plane("/host:CPU", line("main", *STEPS, id=1), *threads), step=2)
+    titles = {group.title: [lane.title for lane in group.lanes] for group in picture.groups}
+    assert titles["Other threads"][-2:] == ["tf_Compute 1", "tf_Compute 2"]
 
 
 # --- what devices wait for, as blocks ---

@@ -423,7 +423,7 @@ def test_names_that_no_level_shows_do_not_travel() -> None:
 
 def test_words_and_rows_for_those_who_do_not_see_it() -> None:
     made = picture(blocks(3), remarks=("9 lanes are not drawn.",))
-    assert picture_words(made) == "Lanes: Program (1 lane). Memory in use: cpu. 9 lanes are not drawn."
+    assert picture_words(made) == "Lanes: Program (1 lane). Memory in use: cpu."
     assert picture_rows(made) == [("Host compute", "7.50 ms", "75.0%"), ("Input", "2.50 ms", "25.0%")]
 
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from tfperf.report.model import Card, Change, SegmentBar
-from tfperf.report.render.page.hero import HEIGHT, WIDTH, page_cards, spark_of
+from tfperf.report.render.page.hero import HEIGHT, WIDTH, label_width, page_cards, spark_of
 
 
 def card(after: tuple[float, float] | None = (7.66, 9.04), before: float = 10.4, whole: str = "step") -> Card:
@@ -74,12 +74,27 @@ BAR = SegmentBar(
 )
 
 
-def test_a_line_has_each_step_on_an_axis_from_zero() -> None:
+def test_a_line_has_each_step_on_an_axis_around_them() -> None:
     spark = spark_of(BAR)
     assert spark is not None
-    assert spark.points == "0.0,30.0 500.0,20.0 1000.0,0.0"
-    assert (spark.bottom, spark.middle, spark.top) == (30.0, 20.0, 0.0)
-    assert spark.words == "3 averaged steps: p5 1.00, median 2.00, p95 4.00 ms"
+    assert spark.points == "0.0,40.0 500.0,26.67 1000.0,0.0"
+    assert (spark.bottom, spark.middle, spark.top) == (40.0, 26.67, 0.0)
+    assert spark.words == "3 averaged steps, 1.00 to 4.00 ms: p5 1.00, median 2.00, p95 4.00 ms"
+
+
+def test_small_differences_do_not_fill_the_axis() -> None:
+    spark = spark_of(replace(BAR, values=(100.0, 100.1), spread=(100.0, 100.0, 100.1)))
+    assert spark is not None
+    heights = [float(point.split(",")[1]) for point in spark.points.split()]
+    assert heights == pytest.approx([20.0, 20.0], abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "percent", "hundreds"),
+    [("4.4%", 4.4, 14), ("4.4%", 50.0, 2), ("24.4 to 24.5%", 24.0, 7), ("1%", 0.0, 3700)],
+)
+def test_a_label_needs_room_in_its_segment(text: str, percent: float, hundreds: int) -> None:
+    assert label_width(text, percent) == hundreds
 
 
 def test_a_long_line_keeps_its_longest_step() -> None:
