@@ -96,6 +96,12 @@ done.set()
 thread.join()
 server.stop()
 
+sys.modules["tensorflow"] = type(sys)("tensorflow")  # As in a job that reads its data with tf.data.
+with tfperf.profile(LOGS / "both") as profiled:
+    work()
+results["both"] = profiled.result.message
+del sys.modules["tensorflow"]
+
 tfperf.start(LOGS / "end")
 work()
 results["tensorflow"] = "tensorflow" in sys.modules
@@ -134,6 +140,11 @@ def test_marked_steps_of_jax(results: dict[str, Any], name: str) -> None:
     assert message in (("", without_level) if name == "advanced" else ("",))
     steps = tfperf.load(path)["steps"].steps
     assert (steps.source, list(steps.names)) == ("markers", [f"train {number}" for number in range(10)])
+
+
+@with_jax
+def test_a_profile_of_one_of_two_frameworks_says_which(results: dict[str, Any]) -> None:
+    assert results["both"] == "the profile is of JAX; TensorFlow is imported, too, and is not in it"
 
 
 @with_jax

@@ -15,6 +15,7 @@ from tfperf.trace.event_names import canonical
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.jax import CLASSES, JaxCalls, find_jax_calls, find_runs, loop_notes, program_class
 from tfperf.trace.read import read_host
+from tfperf.trace.soundness import find_flaws
 from tfperf.trace.steps.find_steps import find_steps
 from tfperf.trace.steps.steps import PARTIAL, RETRACE, Steps
 
@@ -303,8 +304,11 @@ def test_a_step_is_not_only_the_dispatch(tmp_path: Path) -> None:
 
 def test_work_that_the_capture_does_not_show_leaves_a_part_of_a_step(tmp_path: Path) -> None:
     python, worker = asynchronous()
-    steps = find_steps(jax_trace(tmp_path, {1: ("jit_G", (GRADIENT,))}, python, worker[:-2]))
+    trace = jax_trace(tmp_path, {1: ("jit_G", (GRADIENT,))}, python, worker[:-2])
+    steps = find_steps(trace)
     assert steps.flags == ("",) * 5 + (PARTIAL,)
+    assert steps.duration_ps[-1] == 0
+    assert "empty_steps" not in [flaw.code for flaw in find_flaws(trace, steps)], "the trace is not damaged"
 
 
 def test_a_turn_that_is_cut_off_is_partial_and_one_that_compiles_is_flagged(tmp_path: Path) -> None:
