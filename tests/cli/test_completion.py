@@ -62,7 +62,7 @@ def complete(folder: Path, *words: str) -> list[str]:
         (("explain", "output_c"), ["output_copy"]),
         (("completion", ""), ["bash", "zsh", "fish"]),
         (("analyze", "lo"), ["compopt -o default"]),
-        (("nothing", "x"), []),
+        (("nothing", "z"), []),
     ],
 )
 def test_bash_completes(words: tuple[str, ...], offered: list[str], shell_folder: Path) -> None:
