@@ -94,6 +94,15 @@ def test_what_16_bit_could_do_is_a_part_of_the_step() -> None:
     assert device.most_eligible_percent == pytest.approx(24.5, abs=0.1)
 
 
+# --- memory ---
+
+
+def test_a_larger_batch_that_fits_is_named() -> None:
+    """16 examples use less than a fifth of the device, so that 64 fit even if all of it grows."""
+    (overhead, *_) = loaded("keras_rtx5000/gpu_bs16-20210202-124855", "diagnosis")["diagnosis"].causes
+    assert overhead.actions[0].text == "use a larger batch: 64 may fit in memory"
+
+
 # --- input ---
 
 

@@ -248,6 +248,14 @@ def test_time_inside_a_call_is_not_python(tmp_path: Path) -> None:
     assert found.headline.startswith("No cause worth fixing")
 
 
+@pytest.mark.parametrize(("in_use", "text"), [(100, ": 64 may fit in memory"), (401, "")])
+def test_a_larger_batch_is_named_if_it_fits(tmp_path: Path, in_use: int, text: str) -> None:
+    facts = plane(CAPTURE_PLANE, stats={"batch_size": 16})
+    found = diagnosis(tmp_path, host(*steps((OP, 40), (LAUNCH, 30)), allocation(5, in_use)), facts)
+    actions = {each.code: each.text for each in found.causes[0].actions}
+    assert actions["larger_batch"] == f"use a larger batch{text}"
+
+
 def test_what_a_step_costs_whatever_its_size(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*steps((OP, 40), (LAUNCH, 30))))
     (cause,) = found.causes

@@ -14,6 +14,7 @@ from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.catalogue import ADVICE
 from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence, Range, Whole
 from tfperf.sections.diagnosis.program import Program
+from tfperf.sections.memory.section import batch_that_fits
 from tfperf.sections.overview.summary import Summary, of_steps
 from tfperf.sections.tfdata.whatif import faster_without
 from tfperf.trace.steps.categories import CATEGORY_TITLES
@@ -139,6 +140,8 @@ class Case(Struct, frozen=True, kw_only=True):
         text = advice.text(self.program.api, is_tpu=self.program.is_tpu)
         if text is None:
             return None
+        if code == "larger_batch" and (fits := batch_that_fits(self.results)) is not None:
+            text += f": {fits.examples:,} may fit in memory"
         share = share or Range(*advice.saves)
         least, most = cost_percent.low * share.low / 100.0, cost_percent.high * share.high / 100.0
         rest_ms = Range(1.0 - most, 1.0 - least).scaled(self.step_ms)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.many_hosts import MANY_HOSTS, MOST_ROWS
@@ -240,24 +241,41 @@ _ROOM_PERCENT = 80.0
 """Share of the capacity that a larger batch may need, because the estimate is rough and memory fragments."""
 
 
-def _room(results: Results) -> tuple[Finding, ...]:
-    """Return whether a batch two or four times as large fits in the fullest device, if all memory grows with it."""
+class LargerBatch(Struct, frozen=True):
+    """A batch per replica that should fit in the fullest device: `times` as large as now, if all its memory grows."""
+
+    examples: int
+    times: int
+    used_percent: float
+    """Highest use now, since the program started."""
+    allocator: Allocator
+
+
+def batch_that_fits(results: Results) -> LargerBatch | None:
+    """Return a batch two or four times as large; None if it may not fit, or if batch or memory are unknown."""
     memory, batch = results["memory"], results["batch"] if "batch" in results.sections else None
     devices = [each for each in memory.allocators if each.place == "device" and each.capacity_bytes]
     if batch is None or not batch.per_replica or batch.confidence not in {"high", "medium"} or not devices:
-        return ()
+        return None
     if any(finding.severity == "problem" for finding in findings_of(memory)):
-        return ()
-    used, _, allocator = max((_highest_percent(each), -at, each) for at, each in enumerate(devices))
+        return None
+    fullest = max(devices, key=_highest_percent)
+    used = _highest_percent(fullest)
     times = next((times for times in (4, 2) if times * used <= _ROOM_PERCENT), None)
-    if times is None:
+    return None if times is None else LargerBatch(times * batch.per_replica, times, used, fullest)
+
+
+def _room(results: Results) -> tuple[Finding, ...]:
+    found = batch_that_fits(results)
+    if found is None:
         return ()
+    memory, batch, allocator = results["memory"], results["batch"], found.allocator
     replica = " per replica" if (batch.replicas or 1) > 1 else ""
     highest = format_bytes(max(allocator.peak_bytes, allocator.lifetime_peak_bytes or 0))
     text = (
         f"Room for a larger batch: since the program started, {batch.per_replica:,} examples{replica} used at most "
-        f"{highest}, {format_percent(used)}% of {name_of(allocator, memory)}. If all of this grows with the batch, "
-        f"{times * batch.per_replica:,} need {format_percent(times * used)}%."
+        f"{highest}, {format_percent(found.used_percent)}% of {name_of(allocator, memory)}. If all of this grows with "
+        f"the batch, {found.examples:,} need {format_percent(found.times * found.used_percent)}%."
     )
     return (Finding("larger_batch_fits", "info", text),)
 
