@@ -272,12 +272,14 @@ def _room(results: Results) -> tuple[Finding, ...]:
     memory, batch, allocator = results["memory"], results["batch"], found.allocator
     replica = " per replica" if (batch.replicas or 1) > 1 else ""
     highest = format_bytes(max(allocator.peak_bytes, allocator.lifetime_peak_bytes or 0))
+    used = Quantity("lifetime_peak", found.used_percent, of=_owner(allocator))
+    needed = Quantity("larger_batch_peak", found.times * found.used_percent, of=_owner(allocator))
     text = (
         f"Room for a larger batch: since the program started, {batch.per_replica:,} examples{replica} used at most "
-        f"{highest}, {format_percent(found.used_percent)}% of {name_of(allocator, memory)}. If all of this grows with "
-        f"the batch, {found.examples:,} need {format_percent(found.times * found.used_percent)}%."
+        f"{highest}, {used} of {name_of(allocator, memory)}. If all of this grows with the batch, "
+        f"{found.examples:,} need {needed}."
     )
-    return (Finding("larger_batch_fits", "info", text),)
+    return (Finding("larger_batch_fits", "info", text, quantities=(used, needed)),)
 
 
 def name_of(allocator: Allocator, memory: Memory) -> str:
@@ -303,24 +305,29 @@ def _full(allocator: Allocator) -> Finding | None:
     share, time = _peak_share(allocator), Quantity("peak_at", allocator.peak_ms, "ms", of=_owner(allocator))
     text = (
         f"reaches {format_bytes(allocator.peak_bytes)}, {share} of its capacity, at {time}{step} "
-        f"(threshold: {CAPACITY_PERCENT:.0f}%){_largest_op(allocator)}."
+        f"(threshold: {CAPACITY_PERCENT:.0f}%)."
     )
+    quantities: tuple[Quantity, ...] = (share, time)
+    if (largest := _largest_op(allocator)) is not None:
+        op, share_of_op = largest
+        text = f"{text.removesuffix('.')}; the largest: {op}, {share_of_op}."
+        quantities = (*quantities, share_of_op)
     code = "pinned_memory_full" if allocator.place == "pinned host" else "memory_full"
-    return Finding(code, "problem", text, causes=_PRESSURE, quantities=(share, time))
+    return Finding(code, "problem", text, causes=_PRESSURE, quantities=quantities)
 
 
-def _largest_op(allocator: Allocator) -> str:
-    """Return the op with the most memory at the peak as the rest of a sentence; empty if it has little."""
+def _largest_op(allocator: Allocator) -> tuple[str, Quantity] | None:
+    """Return the op with the most memory at the peak, with its shape, and its share; None if it has little."""
     columns = by_op(allocator.alive, allocator.peak_bytes)
     row = next((row for row, op in enumerate(columns["op"]) if op), None)
     if row is None:
-        return ""
+        return None
     op, shape, count, total = (columns[key][row] for key in ("op", "shape", "count", "total_bytes"))
     share = percent(total, allocator.peak_bytes) if isinstance(total, int) else None
     if share is None or share < _LEAST_PERCENT:
-        return ""
-    times = f"{count} x " if count != 1 else ""
-    return f"; the largest: {times}{op}{f' {shape}' if shape else ''}, {format_percent(share)}%"
+        return None
+    text = f"{f'{count} x ' if count != 1 else ''}{op}{f' {shape}' if shape else ''}"
+    return text, Quantity("largest_op", share, of=_owner(allocator))
 
 
 _LEAST_PERCENT = 5.0
