@@ -299,6 +299,7 @@ def numpy_conversion(case: Case) -> Cause | None:
     saves = None
     if case.program.api == "jax":
         detail = "host arrays are copied to the device"
+        detail += ", first into pinned memory" * case.results.has_device
         # Copies of new batches can only overlap the rest of the step; a constant array needs none.
         saves = Range(_COPIES_BESIDE * min(max(100.0 - cost.high, 0.0) / cost.high, 1.0), 1.0)
     detail += f", up to {format_bytes(calls.conversion_bytes)}" if calls.conversion_bytes else ""
@@ -306,7 +307,7 @@ def numpy_conversion(case: Case) -> Cause | None:
         detail += f", in calls of {without_middle(calls.conversion_function, LONGEST_NAME)}"
     return case.cause(
         "numpy_conversion",
-        "Converting NumPy arrays",
+        "Copying NumPy arrays" if case.program.api == "jax" else "Converting NumPy arrays",
         cost,
         detail + of_whole,
         actions=(case.action("convert_once", cost, saves, _CONSTANT_OR_BESIDE if saves else ""),),
@@ -328,7 +329,7 @@ def small_arrays(case: Case) -> Cause | None:
     cost, count = case.ledger.claim(*parts, most=share), calls.small_puts_per_step
     return case.cause(
         "numpy_conversion",
-        "Converting NumPy arrays",
+        "Copying NumPy arrays",
         cost,
         f"{format_number(count)} arrays per step are copied to the device one by one, with Python between them",
         actions=(case.action("stack_arrays", cost, Range(_OF_MANY, 1.0 - 1.0 / count)),),
