@@ -731,6 +731,31 @@ def test_a_product_of_groups_multiplies_each_row_once(dims: DotDims, shapes: tup
     assert root(call, "corrected").flops == flops
 
 
+TE_GEMM = "{collective_op = 0 : i64, lhs_axis_boundary = 2 : i64, scaling_mode = 1 : i64}"
+SCALE, LEFT_8, RIGHT_8 = "f32[1]", "f8e4m3fn[4,16,8]", "f8e4m3fn[32,8]"
+
+
+@pytest.mark.parametrize(
+    ("target", "config", "operands", "flops"),
+    [
+        ("te_gemm_ffi", TE_GEMM, (LEFT_8, SCALE, RIGHT_8, SCALE, "bf16[0]"), 2 * 64 * 32 * 8),
+        ("te_gemm_v2_ffi", f"{{config = {TE_GEMM}}}", (LEFT_8, SCALE, RIGHT_8, SCALE), 2 * 64 * 32 * 8),
+        ("te_grouped_gemm_ffi", "{K = 8 : i64, M = 64 : i64, N = 32 : i64}", (LEFT_8, SCALE, RIGHT_8), 2 * 64 * 32 * 8),
+        # Unknown: a collective gathers the left matrix, sizes that are not of a product, none
+        ("te_gemm_ffi", TE_GEMM.replace("collective_op = 0", "collective_op = 1"), (LEFT_8, SCALE, RIGHT_8), None),
+        ("te_gemm_ffi", TE_GEMM, (LEFT_8, SCALE, "f8e4m3fn[31,8]"), None),
+        ("te_gemm_ffi", TE_GEMM, (LEFT_8,), None),
+        ("te_grouped_gemm_ffi", "{}", (LEFT_8, SCALE, RIGHT_8), None),
+    ],
+)
+def test_a_product_of_transformer_engine(
+    target: str, config: str, operands: tuple[str, ...], flops: int | None
+) -> None:
+    """4 x 16 rows of 8 numbers, times 32 columns: 2 M N K is twice the root of M K x K N x M N."""
+    made = of_one("custom-call", "(bf16[4,16,32],u8[99])", *operands, target=target, backend_config=config)
+    assert root(made, "corrected").matrix_flops == flops
+
+
 def test_a_product_of_groups_without_its_dimensions_is_unknown() -> None:
     call: dict[str, Any] = {"target": "__cublas$lt$groupedMatmul", "backend_config": "{}"}
     for made in (

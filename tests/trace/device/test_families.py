@@ -50,7 +50,8 @@ def eigen(work: str) -> str:
         ),
         (
             "elementwise",
-            ["loop_add_multiply_fusion_7", "wrapped_convert_3", "ApplyAdamKernel", eigen("TensorConversionOp")],
+            ["loop_add_multiply_fusion_7", "wrapped_convert_3", "ApplyAdamKernel", "convertKernel",
+             eigen("TensorConversionOp")],
         ),
         (
             "copy",

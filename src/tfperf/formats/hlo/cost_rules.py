@@ -252,6 +252,8 @@ CORRECTED: dict[str, Rule] = {
 
 MATRIX_CALLS = frozenset(("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8", "__cublas$lt$matmul$mx"))
 """Targets of matrix products, also on AMD devices."""
+TE_CALLS = frozenset(("te_gemm_ffi", "te_gemm_v2_ffi", "te_grouped_gemm_ffi"))
+"""Targets of Transformer Engine's products: the left matrix, its scales, the right matrix, its scales."""
 GROUPED_CALL = "__cublas$lt$groupedMatmul"
 """Target of a product of groups: rows select their matrix by group."""
 CONVOLUTION_CALLS = frozenset(
@@ -275,6 +277,8 @@ def library_work(site: Site) -> Work:
         depth = _whole_numbers(dims.get("lhs_contracting_dimensions")) if isinstance(dims, dict) else None
         if depth:
             flops = 2 * site.first.elements * math.prod(size_of(site.operands[0], at) for at in depth)
+    elif target in TE_CALLS:
+        flops = _te_flops(site)
     elif target == GROUPED_CALL:
         flops = _grouped_flops(site, _grouped_dims(site.instruction))
     elif target in CONVOLUTION_CALLS:
@@ -292,6 +296,19 @@ def library_work(site: Site) -> Work:
     if len(results) > 1 and results[-1].type in ("s8", "u8") and len(results[-1].dims) == 1:
         results.pop()  # the workspace of the call
     return Work(flops, bytes=site.operand_bytes + sum(each.bytes for each in results), matrix_flops=flops)
+
+
+def _te_flops(site: Site) -> int | None:
+    """Return the FLOPs of a product of Transformer Engine; None if a collective makes or takes a part of its arrays."""
+    stated = _attributes(site.instruction)
+    if len(site.operands) <= _MATRIX or stated.get("collective_op"):
+        return None
+    left, right, result = site.operands[0].elements, site.operands[2].elements, site.first.elements
+    if site.instruction.target == "te_grouped_gemm_ffi":
+        m, n, k = (stated.get(size, 0) for size in "MNK")
+        return 2 * m * n * k if m * k == left else None
+    flops = math.isqrt(4 * left * right * result)  # of M K, K N and M N
+    return flops if flops * flops == 4 * left * right * result else None
 
 
 def _grouped_flops(site: Site, dims: DotDims | None) -> int | None:
@@ -452,13 +469,18 @@ def attention_of(instruction: Instruction, operands: Sequence[Shape]) -> Attenti
     """Return the sizes and mask of an attention call; None if its operands and configuration do not state them."""
     if instruction.target.startswith("__cudnn"):
         return _attention_of_cudnn(instruction, operands)
-    numbers = {
-        key: value == "true" if value in ("true", "false") else int(value)
-        for key, value in _ATTRIBUTE.findall(instruction.backend_config)
-    }
+    numbers = _attributes(instruction)
     if instruction.target.startswith("te_"):
         return _attention_of_te(numbers, is_backward="backward" in instruction.target)
     return _attention_of_aiter(numbers, operands, is_backward="Bwd" in instruction.target)
+
+
+def _attributes(instruction: Instruction) -> dict[str, int]:
+    """Return the numbers in the configuration of a call by FFI, which XLA prints as attributes of MLIR."""
+    return {
+        key: value == "true" if value in ("true", "false") else int(value)
+        for key, value in _ATTRIBUTE.findall(instruction.backend_config)
+    }
 
 
 def _attention_of_cudnn(instruction: Instruction, operands: Sequence[Shape]) -> Attention | None:

@@ -28,29 +28,34 @@ Family = Literal[
 ]
 
 _OPS: dict[Family, str] = {
-    "attention": r"fmha|flash|sdpa|attention|attn|(?<![a-z])mha|dot_do_o|convert_dq_to",
-    "convolution": r"conv(?!er[ts])|fprop|(?<![a-z])[wd]grad|winograd|im\d?[de]?\d?2col|igemm|[sh]cudnn|fft2d_"
-    r"|miopensp3",
-    "product": r"gemm|gemv|nvjet|cijk|matmul|cutlass|xmma|cublas|splitk_?reduc|(?<![a-z])(?:dot|mm|einsum)(?![a-z])",
+    "attention": "fmha flash sdpa attention attn _mha dot_do_o _dq_to_",
+    "convolution": "conv fprop _wgrad _dgrad winograd im_col im_d_col igemm scudnn hcudnn fft_d_",
+    "product": "gemm gemv nvjet cijk matmul cutlass xmma cublas splitkreduc splitk_reduc _dot_ _mm_ _einsum_",
 }
-"""Names of the work for which a library has kernels of many kinds."""
+"""Parts of the names of work for which a library has kernels of many kinds, where `_` stands for what is no letter."""
+_NAMES: dict[Family, str] = {
+    "other": "random philox redzone",
+    "normalization": "softmax normaliz batchnorm batch_norm layernorm layer_norm groupnorm group_norm rmsnorm rms_norm "
+    "instance_norm _bn_f _bn_b _ln_ _lrn _norm_f _norm_b",
+    "sort, gather, scatter": "sort scatter gather topk top_k onehot embedding",
+    "reduction": "reduc scan pool argmax argmin biasgrad biasaddgrad cleanupsegments cumsum _sum _mean",
+    "elementwise": "eigenmetakernel elementwise pointwise _loop_ _wrapped_ bias relu gelu activation apply adam "
+    "dropout _cast unary binary _add_ _sub_ _mul_ _div_ _exp_ _tanh_ _max_ _select_",
+    "copy": "transpose concat slice broadcast copy reshape _pad _tile _fill _memset",
+}
 _MOVES = (
-    r"nchw_?to_?nhwc|nhwc_?to_?nchw|addpadding|padinput|batched_transpose|swapdimension|shufflein|flip_?filter|memcpy"
-    r"|fillbuffer|fill_?kernel|copydevice|copy_?kernel|init_device_workspace|repeatbuffer"
-    r"|tensor(?:broadcasting|slicing|stridingslicing|padding|shuffling|reverse|concatenation|reshaping|chipping)op"
-    r"|^(?:loop|input|wrapped)(?:_(?:copy|transpose|slice|concatenate|broadcast|pad|reverse|iota|reshape|dynamic|update))"
-    r"+(?:_fusion)?(?:_\d+)?$"
+    "nchwtonhwc nhwctonchw nchw_to_nhwc nhwc_to_nchw addpadding padinput batched_transpose swapdimension shufflein "
+    "flip_filter memcpy fillbuffer fill_kernel copydevice copy_kernel copybuffer init_device_workspace repeatbuffer "
+    "tensorbroadcastingop tensorslicingop tensorstridingslicingop tensorpaddingop tensorshufflingop tensorreverseop "
+    "tensorconcatenationop tensorreshapingop tensorchippingop"
 )
 """Kernels that change nothing but the place of numbers."""
-_NAMES: dict[Family, str] = {
-    "other": r"random|philox|redzone",
-    "normalization": r"softmax|normaliz|(?:batch|layer|group|rms|instance)_?norm|(?<![a-z])(?:bn_[fb]|ln_|lrn|norm_f)",
-    "sort, gather, scatter": r"sort|scatter|gather|top_?k|onehot|embedding",
-    "reduction": r"reduc|scan|pool|arg_?m(?:ax|in)|biasgrad|biasaddgrad|cleanupsegments|cumsum|(?<![a-z])(?:sum|mean)",
-    "elementwise": r"eigenmetakernel|elementwise|pointwise|^(?:loop|wrapped)_|bias|relu|gelu|activation|apply|adam"
-    r"|(?<!broad)cast|dropout|convert|unary|binary|(?<![a-z])(?:add|sub|mul|div|exp|tanh|max|select)(?![a-z])",
-    "copy": r"transpose|concat|slice|broadcast|copy|reshape|(?<![a-z])(?:pad|tile|fill|memset)",
-}
+_FUSIONS = frozenset(("loop", "input", "wrapped"))
+_MOVING = frozenset((
+    "copy", "transpose", "slice", "concatenate", "broadcast", "pad", "reverse", "iota", "reshape", "dynamic", "update",
+    "fusion",
+))  # fmt: skip
+"""XLA names a fusion after its kind and the opcodes of its results, such as `loop_dynamic_update_slice_fusion_3`."""
 _LONGEST = 4096
 
 
@@ -64,24 +69,39 @@ def family_of_kernel(kernel: str, op_type: str = "", hlo_op: str = "", of_op: Fa
         hlo_op: The name of the HLO op if XLA compiled it, else empty.
         of_op: The family of the HLO op in its program; None if unknown.
     """
-    name = short_name(kernel)[:_LONGEST].lower()
+    name = _letters(short_name(kernel))
+    first, *others = name.strip("_").split("_")
     if is_collective_kernel(kernel) or of_op == "collective":
         return "collective"
-    if re.search(_MOVES, name):
+    if any(part in name for part in _MOVES.split()) or (first in _FUSIONS and _MOVING.issuperset(others)):
         return "copy"
-    if re.search(_OPS["attention"], name):
+    if _family_in(name, "attention") is not None:
         return "attention"
     if of_op is not None:
         return of_op
-    found = _first_of(_OPS, (hlo_op or op_type).lower()) or _first_of({**_OPS, **_NAMES}, name)
     # What XLA fuses with a product or convolution has its framework op, so the type says nothing there.
-    return found or (None if hlo_op else _first_of(_NAMES, op_type.lower())) or "other"
+    return (
+        _family_in(_letters(hlo_op or op_type), *_OPS)
+        or _family_in(name, *_OPS, *_NAMES)
+        or (None if hlo_op else _family_in(_letters(op_type), *_NAMES))
+        or "other"
+    )
 
 
-def _first_of(patterns: dict[Family, str], text: str) -> Family | None:
-    return next((family for family, pattern in patterns.items() if re.search(pattern, text)), None)
+def _letters(text: str) -> str:
+    """Return a name in lower case, with `_` for each group of other characters, before and behind it too.
+
+    To convert is to cast: it must not look like a convolution.
+    """
+    return f"_{re.sub('[^a-z]+', '_', text[:_LONGEST].lower())}_".replace("conver", "_cast")
 
 
+def _family_in(text: str, *families: Family) -> Family | None:
+    """Return the first of these families of which the text has a part."""
+    return next((each for each in families if any(part in text for part in _PARTS[each])), None)
+
+
+_PARTS = {family: parts.split() for family, parts in (_OPS | _NAMES).items()}
 _EXCHANGES = ("all-reduce", "all-gather", "all-to-all", "reduce-scatter", "collective-", "ragged-all-to-all")
 _COPIES = frozenset((
     "copy", "transpose", "reshape", "broadcast", "pad", "concatenate", "reverse", "slice", "dynamic-slice",
@@ -112,7 +132,7 @@ def family_of_opcodes(opcodes: Collection[str], root: str = "", target: str = ""
     if any(opcode.startswith(_EXCHANGES) for opcode in opcodes):
         return "collective"
     if target:
-        return _first_of({**_OPS, **_NAMES}, target.lower())
+        return _family_in(_letters(target), *_OPS, *_NAMES)
     inside = {*opcodes} - _NOTHING
     if not inside:
         return None
