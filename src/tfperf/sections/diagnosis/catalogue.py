@@ -283,7 +283,7 @@ CAUSE_TITLES: Mapping[str, tuple[str, ...]] = {
     "device_compute_32bit": ("32-bit compute",),
     "layout_conversion": ("Converting layouts around convolutions",),
     "memory_bound": ("Memory-bound work",),
-    "unaligned_shapes": ("Running matmuls of unaligned sizes",),
+    "unaligned_shapes": ("Running matmuls of unaligned sizes", "Padding channels of convolutions"),
     "low_utilisation": ("Running small matmuls",),
     "profiling_overhead": ("Profiling overhead",),
     "between_steps": ("Time between steps",),
