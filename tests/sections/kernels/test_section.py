@@ -239,6 +239,16 @@ def test_a_kernel_that_stands_out(tmp_path: Path) -> None:
     assert advice(tmp_path, gpu(event("a", 0, 40), event("b", 40, 30), event("c", 70, 30))) == {}
 
 
+def test_sorts_gathers_and_scatters_count_together(tmp_path: Path) -> None:
+    """20 and 10 of 100 us, from the threshold on."""
+    others = event("a", 0, 35), event("b", 35, 35)
+    found = advice(tmp_path, gpu(*others, event("radix_sort_kernel", 70, 20), event("scatter_kernel", 90, 10)))
+    assert found["data_movement"].text == (
+        "Sorts, gathers and scatters take 30.0% of kernel time (largest: radix_sort_kernel; threshold: 30%)."
+    )
+    assert advice(tmp_path, gpu(*others, event("c", 70, 5), event("radix_sort_kernel", 75, 25))) == {}
+
+
 # --- tables ---
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from tfperf.analysis.registry import Results, present
 from tfperf.base.units import PS_PER_MS, format_ms, format_number, format_percent
@@ -22,6 +23,9 @@ from tfperf.sections.kernels import (
 )
 from tfperf.sections.kernels.analysis import DeviceTotals, Kernels
 from tfperf.trace.host.activities import Attribution
+
+if TYPE_CHECKING:
+    from tfperf.sections.xla.instructions import HloOp
 
 _BY_NAME = "One row per kernel name. Use --by kernel for a row per op and launch shape, with full names."
 _NO_KERNELS = "No kernels: the devices recorded only copies or derived lines."
@@ -55,7 +59,7 @@ def build(results: Results) -> Section:
     return Section(
         "kernels",
         "TPU cores" if _is_tpu(kernels) else "GPU kernels",
-        findings=kernel_findings(kernels),
+        findings=kernel_findings(kernels, results["xla"].ops),
         facts=_facts(kernels, several_hosts=results.has_several_hosts),
         tables=present(
             KERNELS_BY_NAME.build(results, bar_key="percent", level=by_name, note=_BY_NAME),
@@ -150,10 +154,30 @@ ONE_KERNEL_PERCENT = 50.0
 _SLOW_GB, _LARGE_BYTES = 5.0, 1_000_000
 
 
-def kernel_findings(kernels: Kernels) -> tuple[Finding, ...]:
-    """Return findings on the kernels of all hosts."""
+MOVEMENT_PERCENT = 30.0
+"""Threshold for the share of sorts, gathers and scatters in kernel time."""
+
+
+def kernel_findings(kernels: Kernels, ops: Sequence[HloOp] = ()) -> tuple[Finding, ...]:
+    """Return findings on the kernels of all hosts; `ops` are the HLO ops that ran."""
     rules = (_small_kernels, _missed_tensor_cores, _slow_copies, _largest_kernel) if len(kernels) else (_slow_copies,)
-    return tuple(finding for rule in rules if (finding := rule(kernels)) is not None)
+    found = [rule(kernels) for rule in rules] + [_data_movement(kernels, ops)]
+    return tuple(finding for finding in found if finding is not None)
+
+
+def _data_movement(kernels: Kernels, ops: Sequence[HloOp]) -> Finding | None:
+    families: dict[str, list[Any]] = kernels.by_family(ops)
+    rows = zip(families["family"], families["percent"], families["kernel"], strict=True)
+    moves = ((share, name) for family, share, name in rows if family == "sort, gather, scatter")
+    percent, kernel = next(moves, (0.0, ""))
+    if percent < MOVEMENT_PERCENT:
+        return None
+    share = Quantity("data_movement", percent, of="kernel time")
+    text = (
+        f"Sorts, gathers and scatters take {share} of kernel time (largest: {kernel}; threshold: "
+        f"{MOVEMENT_PERCENT:.0f}%)."
+    )
+    return Finding("data_movement", "hint", text, quantities=(share,))
 
 
 def _small_kernels(kernels: Kernels) -> Finding | None:
