@@ -117,10 +117,25 @@ def test_bandwidth_by_type_and_ranks(  # noqa: PLR0913, PLR0917
     assert rows_of(kinds, "algorithm_gb_per_second", "bus_gb_per_second", "is_lower_bound") == [(4, bus, False)]
 
 
-def test_groups_of_unknown_devices_show_no_waiting(tmp_path: Path) -> None:
-    """Two pairs exchange at once: the profile does not show which devices are a pair; the rate is 4 GB/s or more."""
+# Ranks 0 to 3 as 2 x 2, transposed and cut into two: {0, 2} and {1, 3}.
+STRIDES = field(87, field(2, message(field(1, 2), field(2, 2), field(3, 2), field(3, 2), field(4, 1), field(4, 0))))
+
+
+@pytest.mark.parametrize(("groups", "waits"), [(PAIRS, (5, 0, 0, 15)), (STRIDES, (10, 0, 0, 10))])
+def test_groups_of_the_devices_of_a_host(tmp_path: Path, groups: bytes, waits: tuple[int, ...]) -> None:
+    """GPUs 0 to 3 begin at 10, 15, 20 and 5 us, and all end at 25 us: pairs {0, 1} and {2, 3}, or {0, 2} and {1, 3}."""
     ran = {"hlo_op": "all-reduce.1", "program_id": 7}
-    devices = gpus(*[(event(NEW, 10, 10, **ran),)] * 4)
+    devices = gpus(*[(event(NEW, start, 25 - start, **ran),) for start in (10, 15, 20, 5)])
+    xla = programs(id_7=collective(10_000, 10_000, "all-reduce", groups, devices=4))
+    kinds, of_devices = tables([host(*marks(3)), *devices, xla], folder=tmp_path)
+    assert rows_of(kinds, "ranks", "groups", "transfer_us", "bus_gb_per_second") == [(2, 2, 7.5, 5.333)]
+    assert [round(1000 * ms) for ms in of_devices["waits_ms"]] == list(waits)
+
+
+def test_groups_of_unknown_devices_show_no_waiting(tmp_path: Path) -> None:
+    """Two pairs exchange at once, but only one device of each is on this host; the rate is 4 GB/s or more."""
+    ran = {"hlo_op": "all-reduce.1", "program_id": 7}
+    devices = gpus(*[(event(NEW, 10, 10, **ran),)] * 2)
     xla = programs(id_7=collective(10_000, 10_000, "all-reduce", PAIRS, devices=4))
     kinds, _ = tables([host(*marks(3)), *devices, xla], folder=tmp_path)
     assert rows_of(kinds, "ranks", "groups", "waits_us", "bus_gb_per_second", "is_lower_bound") == [

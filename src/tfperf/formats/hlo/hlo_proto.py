@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from functools import cache
@@ -9,6 +10,7 @@ from operator import itemgetter
 from typing import Any
 
 import msgspec
+import numpy as np
 from google.protobuf.message import DecodeError
 
 from tfperf.formats.hlo.messages import ELEMENT_TYPES, XLA
@@ -26,6 +28,7 @@ from tfperf.formats.hlo.model import (
     Module,
     OpMetadata,
     ProgramError,
+    ReplicaGroups,
     Shape,
     WindowDim,
     link,
@@ -33,6 +36,7 @@ from tfperf.formats.hlo.model import (
 from tfperf.formats.wire.schema import fields_of
 
 _OPCODE = re.compile(rb"[a-z][a-z0-9-]*")
+_MOST_RANKS = 1 << 16
 _OPEN = -(1 << 63)
 """XLA's value for a dynamic dimension."""
 _DISTRIBUTIONS = {1: "uniform", 2: "normal"}
@@ -228,14 +232,24 @@ def _buffer_sizes(serialized: bytes) -> dict[int, BufferSizes]:
     return sizes
 
 
-def _groups(items: Any) -> tuple[int, int]:
+def _groups(items: Any) -> ReplicaGroups:
     sizes = {len(each.replica_ids) for each in items}
-    return (len(items), sizes.pop() if len(sizes) == 1 else 0)
+    members = tuple(rank for each in items for rank in each.replica_ids)
+    return ReplicaGroups(len(items), *((sizes.pop(), members) if len(sizes) == 1 else ()))
 
 
-def _iota_groups(item: Any) -> tuple[int, int] | None:
+def _iota_groups(item: Any) -> ReplicaGroups | None:
+    """Return the groups of a device list: ranks in order, reshaped, transposed, and cut into groups."""
     iota = item.iota_replica_group_list
-    return (iota.num_replica_groups, iota.num_devices_per_group) if iota.num_replica_groups else None
+    count, size = iota.num_replica_groups, iota.num_devices_per_group
+    if not count:
+        return None
+    dims, axes = [*iota.iota_reshape_dims], [*iota.iota_transpose_perm]
+    is_whole = 0 < count * size == math.prod(dims) <= _MOST_RANKS and len(dims) <= MOST_DIMS
+    if not is_whole or sorted(axes) != [*range(len(dims))][: len(axes)] or len(axes) not in (0, len(dims)):
+        return ReplicaGroups(count, size)
+    ranks = np.arange(count * size).reshape(dims).transpose(axes or None)
+    return ReplicaGroups(count, size, tuple(ranks.ravel().tolist()))
 
 
 _Field = tuple[str, Callable[[Any], Any]]

@@ -23,6 +23,7 @@ from tfperf.formats.hlo.model import (
     Module,
     OpMetadata,
     ProgramError,
+    ReplicaGroups,
     Shape,
     WindowDim,
     link,
@@ -210,13 +211,13 @@ _IOTA_GROUPS = re.compile(r"\[(\d{1,9}),(\d{1,9})\]<=")
 _GROUP = re.compile(r"\{([\d,\s]+)\}")
 
 
-def replica_groups(text: str) -> tuple[int, int]:
-    """Return the number of groups and the ranks per group of `{{0,1},{2,3}}` or `[2,2]<=[4]`, as in `Instruction`."""
+def replica_groups(text: str) -> ReplicaGroups:
+    """Return the number and the size of groups in `{{0,1},{2,3}}` or `[2,2]<=[4]`."""
     iota = _IOTA_GROUPS.match(text)
     if iota is not None:
-        return int(iota[1]), int(iota[2])
+        return ReplicaGroups(int(iota[1]), int(iota[2]))
     sizes = [group.count(",") + 1 for group in _GROUP.findall(text)]
-    return len(sizes), sizes[0] if len(set(sizes)) == 1 else 0
+    return ReplicaGroups(len(sizes), sizes[0] if len(set(sizes)) == 1 else 0)
 
 
 Convert = Callable[[str], Any]

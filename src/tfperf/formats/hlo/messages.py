@@ -194,7 +194,7 @@ XLA = Schema(
                 ),
                 "ReplicaGroup": "replica_ids",
                 "DeviceList": "replica_groups iota_replica_group_list",
-                "IotaGroups": "num_replica_groups num_devices_per_group",
+                "IotaGroups": "num_replica_groups num_devices_per_group iota_reshape_dims iota_transpose_perm",
                 "Shape": "element_type dimensions tuple_shapes layout is_dynamic_dimension",
                 "Layout": "minor_to_major tiles element_size_in_bits memory_space",
                 "Tile": "dimensions",
@@ -276,11 +276,15 @@ class NamedInstruction(Struct, frozen=True, gc=False):
 
 
 class NamedProgram(Struct, frozen=True):
-    """A program's name, instructions by name, and device numbers (empty: unknown)."""
+    """A program's name, instructions by name, and device numbers (empty: unknown).
+
+    `device_of` has the device of each replica or partition; empty if the program has several of both.
+    """
 
     module: str
     instructions: dict[str, NamedInstruction]
     devices: tuple[int, ...] = ()
+    device_of: tuple[int, ...] = ()
 
 
 def read_names(serialized: bytes) -> NamedProgram | None:
@@ -296,8 +300,11 @@ def read_names(serialized: bytes) -> NamedProgram | None:
         for computation in module.computations
         for item in computation.instructions
     }
-    devices = {each for of_one in module.device_assignment.computation_devices for each in of_one.replica_device_ids}
-    return NamedProgram(_text(module.name), instructions, tuple(sorted(devices)))
+    partitions = module.device_assignment.computation_devices
+    device_of = tuple(each for of_one in partitions for each in of_one.replica_device_ids)
+    is_flat = len(partitions) in (1, len(device_of))
+    devices = tuple(sorted({*device_of}))
+    return NamedProgram(_text(module.name), instructions, devices, device_of if is_flat else ())
 
 
 def _text(value: bytes) -> str:

@@ -182,6 +182,20 @@ class ConvolutionDims(Struct, frozen=True, gc=False):
     output_spatial: tuple[int, ...] = ()
 
 
+class ReplicaGroups(Struct, frozen=True, gc=False):
+    """The groups of replicas or partitions of a collective; no group: all of the program.
+
+    `size` is the number of ranks per group, 0 if it differs; `members` are the ranks group by group, empty if unknown.
+    """
+
+    count: int = 0
+    size: int = 0
+    members: tuple[int, ...] = ()
+
+
+NO_GROUPS = ReplicaGroups()
+
+
 class Instruction(Struct, frozen=True, gc=False):
     """An instruction; fields that its opcode does not use keep their defaults."""
 
@@ -217,8 +231,7 @@ class Instruction(Struct, frozen=True, gc=False):
     target: str = ""
     backend_config: str = ""
     """Compiler-specific text, usually JSON."""
-    groups: tuple[int, int] = (0, 0)
-    """Collectives: number of groups, and ranks per group (0: they differ). No group: all devices of the program."""
+    groups: ReplicaGroups = NO_GROUPS
 
 
 class Computation(Struct, frozen=True, dict=True):

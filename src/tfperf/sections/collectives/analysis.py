@@ -38,7 +38,7 @@ from tfperf.trace.device.device_work import device_label
 from tfperf.trace.event_names import collective_type, kernel_dtype
 
 if TYPE_CHECKING:
-    from tfperf.formats.hlo.model import Module
+    from tfperf.formats.hlo.model import Computation, Instruction, Module
     from tfperf.trace.host_trace import HostTrace
 
 _MOST_PARTICIPANTS = 4 * MOST_COLLECTIVES
@@ -71,11 +71,13 @@ class Exchange(Struct, frozen=True, kw_only=True):
     """Number of groups that exchange data, each for itself."""
     group_key: int | None = None
     """TensorFlow's number of the group."""
+    are_known: bool = False
+    """Whether the program shows which devices form each of several groups."""
 
     @property
     def may_show_waiting(self) -> bool:
         """Return whether equal keys mean the same exchange, which no rank ends before the last one begins."""
-        return self.type in _NEEDS_ALL and self.groups in (None, 1)
+        return self.type in _NEEDS_ALL and (self.groups in (None, 1) or self.are_known)
 
     def bus_factor(self) -> float | None:
         """Return bus bandwidth / algorithm bandwidth; None if the number of ranks or the type is unknown."""
@@ -88,7 +90,7 @@ class Exchange(Struct, frozen=True, kw_only=True):
 class HostCollectives(Struct, frozen=True, eq=False, kw_only=True):
     """Collectives of one host: columns of participants, of runs, and of devices; times are picoseconds.
 
-    A run is one execution of a collective; its key is `labels[label]`, `instance` and `occurrence`.
+    A run is one execution of a collective in a group; its key is `labels[label]`, `instance`, `occurrence` and `group`.
     """
 
     host: str
@@ -104,9 +106,11 @@ class HostCollectives(Struct, frozen=True, eq=False, kw_only=True):
     """An index into the runs; -1 if it has no key."""
     labels: tuple[str, ...]
     label: Int32s
-    """Per run, as the next two."""
+    """Per run, as the next three."""
     instance: Int64s
     occurrence: Int64s
+    group: Int32s
+    """0 if the groups are unknown, or if there is one."""
     busy_ps: tuple[int, ...]
     """Per device: wall time with any collective."""
     alone_ps: tuple[int | None, ...]
@@ -123,10 +127,11 @@ def analyze(host: Host) -> HostCollectives | None:
     found = find_participants(trace, host["steps"].steps)
     if found is None or not len(found.rows) + len(found.others):
         return None
-    rows, run, key = _runs(trace, found)
+    rows = np.concatenate((found.rows, found.others))
+    exchanges, exchange, group = _exchanges(trace, rows)
+    run, key = _runs(trace, found, group[: len(found.rows)])
     cut = len(rows) - _MOST_PARTICIPANTS
-    rows, run = rows[:_MOST_PARTICIPANTS], run[:_MOST_PARTICIPANTS]
-    exchanges, exchange = _exchanges(trace, rows)
+    rows, run, exchange = rows[:_MOST_PARTICIPANTS], run[:_MOST_PARTICIPANTS], exchange[:_MOST_PARTICIPANTS]
     plane = trace.plane_of(rows) if trace.devices else np.full(len(rows), -1, np.int64)
     plane = np.where(np.isin(plane, trace.devices), plane, -1)
     planes, device = np.unique(plane, return_inverse=True)
@@ -156,6 +161,7 @@ def analyze(host: Host) -> HostCollectives | None:
         label=key[0].astype(np.int32),
         instance=key[1],
         occurrence=key[2],
+        group=key[3].astype(np.int32),
         busy_ps=tuple(busy for busy, _ in totals),
         alone_ps=tuple(alone for _, alone in totals),
         are_shared=found.are_shared,
@@ -167,20 +173,21 @@ def _inside(first: Intervals, second: Intervals) -> int:
     return first.total() - difference(first, second).total()
 
 
-def _runs(trace: HostTrace, found: Participants) -> tuple[Int64s, Int64s, tuple[Int64s, Int64s, Int64s]]:
-    """Return the rows of participants, the run of each (-1: unknown), and per run its label, instance and occurrence.
+def _runs(trace: HostTrace, found: Participants, group: Int64s) -> tuple[Int64s, list[Int64s]]:
+    """Return the run of each participant, then of each other event (-1: unknown), and the key of each run.
 
     Participants on one clock that do not all overlap are not of one run: an event is missing in the profile.
     """
-    order, firsts = group_equal([found.label, found.instance, found.occurrence])
+    columns = [found.label, found.instance, found.occurrence, group]
+    order, firsts = group_equal(columns)
     run = np.empty(len(order), np.int64)
     run[order] = np.repeat(np.arange(len(firsts)), np.diff(firsts, append=len(order)))
-    key = (found.label[order[firsts]], found.instance[order[firsts]], found.occurrence[order[firsts]])
+    key = [column[order[firsts]] for column in columns]
     if len(firsts) and trace.device_kind != "tpu":
         last_start = np.maximum.reduceat(trace.start_ps[found.rows[order]], firsts)
         first_end = np.minimum.reduceat(trace.end_ps[found.rows[order]], firsts)
         run = np.where((last_start <= first_end)[run], run, -1)
-    return np.concatenate((found.rows, found.others)), np.append(run, np.full(len(found.others), -1)), key
+    return np.append(run, np.full(len(found.others), -1)), key
 
 
 def _times_on_device(host: Host, plane: int, rows: Int64s) -> tuple[Int64s, Intervals | None]:
@@ -210,8 +217,8 @@ _GROUPS = re.compile(r"replica_groups=(\{\}|\{\{[\d,{} ]*\}\}|\[\d+,\d+\]<=)")
 _ARRAY = re.compile(r"([a-z][a-z0-9]*)\[[\d,]*\]")
 
 
-def _exchanges(trace: HostTrace, rows: Int64s) -> tuple[tuple[Exchange, ...], Int64s]:
-    """Return the distinct kinds of collectives, and the kind of each row."""
+def _exchanges(trace: HostTrace, rows: Int64s) -> tuple[tuple[Exchange, ...], Int64s, Int64s]:
+    """Return the distinct kinds of collectives, and the kind and the group of each row."""
     from tfperf.sections.xla.instructions import read_programs  # a profile without collectives needs no programs
 
     program, ids = trace.program_at(rows)
@@ -228,10 +235,37 @@ def _exchanges(trace: HostTrace, rows: Int64s) -> tuple[tuple[Exchange, ...], In
     modules = read_programs(trace, dict.fromkeys(key[2] for key in keys))
     sizes = _group_sizes(trace)
     found: dict[Exchange, int] = {}
-    index = [found.setdefault(_exchange(trace, key, modules, sizes), len(found)) for key in keys]
+    index, group_of = [], np.zeros(len(rows), np.int64)
+    for key, of_key in zip(keys, np.split(order, firsts[1:]), strict=True):
+        exchange = _exchange(trace, key, modules, sizes)
+        groups = _groups_of_planes(trace, key, modules) if (exchange.groups or 0) > 1 else None
+        if groups is not None:
+            group_of[of_key] = groups[trace.plane_of(rows[of_key])]
+        exchange = replace(exchange, are_known=groups is not None)
+        index.append(found.setdefault(exchange, len(found)))
     of_row = np.empty(len(rows), np.int64)
     of_row[order] = np.repeat(np.array(index, np.int64), np.diff(firsts, append=len(rows)))
-    return tuple(found), of_row
+    return tuple(found), of_row, group_of
+
+
+def _groups_of_planes(
+    trace: HostTrace, key: tuple[int, str, int | None, int], modules: Mapping[int | None, Module]
+) -> Int64s | None:
+    """Return the group of each plane; None unless the program runs on the GPUs of this process, all of them."""
+    _, hlo_op, program_id, _ = key
+    program = None if program_id is None else trace.programs.get(program_id)
+    module = modules.get(program_id)
+    at = None if module is None else module.by_name.get(hlo_op)
+    if trace.device_kind != "gpu" or program is None or module is None or at is None:
+        return None
+    groups = _collective_in(module, *at)[1].groups
+    gpus = {device_label(plane.name): place for place, plane in enumerate(trace.planes) if plane.kind == "gpu"}
+    of_device = [gpus.get(f"GPU:{device}", -1) for device in program.device_of]
+    if sorted(of_device) != sorted(gpus.values()) or sorted(groups.members) != [*range(len(of_device))]:
+        return None
+    of_plane = np.zeros(len(trace.planes), np.int64)
+    of_plane[np.array(of_device)[np.array(groups.members)]] = np.arange(len(of_device)) // groups.size
+    return of_plane
 
 
 def _group_sizes(trace: HostTrace) -> dict[int, int]:
@@ -269,6 +303,20 @@ def _exchange(
 
 
 def _of_instruction(module: Module, computation_at: int, place: int, *, devices: int) -> Exchange:
+    computation, instruction = _collective_in(module, computation_at, place)
+    arrays = [array for operand in computation.operands_of(instruction) for array in operand.shape.leaves()]
+    groups = instruction.groups
+    return _sized(
+        collective_type(instruction.opcode),
+        dtypes=[array.type for array in arrays],
+        sent_bytes=sum(array.bytes for array in arrays) if all(array.is_known for array in arrays) else None,
+        ranks=(groups.size if groups.count else devices) or None,
+        groups=groups.count or 1,
+    )
+
+
+def _collective_in(module: Module, computation_at: int, place: int) -> tuple[Computation, Instruction]:
+    """Return the collective that an instruction runs, begins or awaits, itself or inside, with its computation."""
     computation = module.computations[computation_at]
     instruction = computation.instructions[place]
     while instruction.opcode.endswith("-done") and instruction.operands:
@@ -277,16 +325,8 @@ def _of_instruction(module: Module, computation_at: int, place: int, *, devices:
         for inner in (module.computations[at] for at in instruction.calls):
             wrapped = next((each for each in inner.instructions if collective_type(each.opcode)), None)
             if wrapped is not None and wrapped.opcode != "reduce":
-                computation, instruction = inner, wrapped
-    arrays = [array for operand in computation.operands_of(instruction) for array in operand.shape.leaves()]
-    count, ranks = instruction.groups
-    return _sized(
-        collective_type(instruction.opcode),
-        dtypes=[array.type for array in arrays],
-        sent_bytes=sum(array.bytes for array in arrays) if all(array.is_known for array in arrays) else None,
-        ranks=(ranks if count else devices) or None,
-        groups=count or 1,
-    )
+                return inner, wrapped
+    return computation, instruction
 
 
 def _of_text(shape: str, opcode: str, rest: str, *, category: str) -> Exchange:
@@ -300,13 +340,13 @@ def _of_text(shape: str, opcode: str, rest: str, *, category: str) -> Exchange:
     # The result of an all-reduce is as large as its input; operands without types, and awaited tuples, do not show it.
     data = operands if is_plain and _ARRAY.search(operands) else shape if kind == "all-reduce" else ""
     listed = _GROUPS.search(rest)
-    count, ranks = replica_groups(listed[1]) if listed is not None else (0, 0)
+    groups = replica_groups(listed[1]) if listed is not None else None
     return _sized(
         kind,
         dtypes=[array[1] for array in _ARRAY.finditer(data)],
         sent_bytes=bytes_of(data),
-        ranks=ranks or None,
-        groups=count or None,
+        ranks=(groups.size if groups is not None else 0) or None,
+        groups=(groups.count if groups is not None else 0) or None,
     )
 
 
@@ -451,6 +491,7 @@ class _HostRuns(Struct, frozen=True, eq=False):
     label: Int32s
     instance: Int64s
     occurrence: Int64s
+    group: Int32s
     are_shared: bool
     kind: Int64s
     count: Int64s
@@ -466,7 +507,8 @@ class _HostRuns(Struct, frozen=True, eq=False):
         kind[run] = index[part.exchange[keyed]]
         np.minimum.at(shortest, run, part.duration_ps[keyed])
         count = np.bincount(run, minlength=len(part.label))
-        return cls(part.labels, part.label, part.instance, part.occurrence, part.are_shared, kind, count, shortest)
+        key = (part.labels, part.label, part.instance, part.occurrence, part.group)
+        return cls(*key, part.are_shared, kind, count, shortest)
 
 
 def _transfers(hosts: Sequence[_HostRuns], exchanges: Sequence[Exchange], kind_of: Int64s) -> tuple[Int64s, Int64s]:
@@ -482,12 +524,12 @@ def _transfers(hosts: Sequence[_HostRuns], exchanges: Sequence[Exchange], kind_o
     for each in of_host:
         members[distinct(each)] += 1
     place = np.concatenate([np.full(len(h.label), -1 if h.are_shared else n) for n, h in enumerate(hosts)])
-    instance, occurrence, kind, count, shortest_ps = (
+    instance, occurrence, in_group, kind, count, shortest_ps = (
         np.concatenate([getattr(host, name) for host in hosts])
-        for name in ("instance", "occurrence", "kind", "count", "shortest_ps")
+        for name in ("instance", "occurrence", "group", "kind", "count", "shortest_ps")
     )
     kind = kind_of[kind]
-    order, firsts = group_equal([label, instance, occurrence, place])
+    order, firsts = group_equal([label, instance, occurrence, in_group, place])
     transfer_ps, most = np.full(len(order), -1, np.int64), np.zeros(len(exchanges), np.int64)
     if not len(order):
         return transfer_ps, most
