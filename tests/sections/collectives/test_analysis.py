@@ -5,7 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Plane, event, host, known, line, marks, plane, programs, results_of, rows_of, trace_of
+from builders import (
+    Event,
+    Plane,
+    event,
+    host,
+    known,
+    line,
+    logdir_of,
+    marks,
+    plane,
+    programs,
+    results_of,
+    rows_of,
+    space,
+    trace_of,
+)
 from hlo_builders import F32, computation, instruction, program, shape
 from places import SHARED
 from protobytes import field, message
@@ -167,6 +182,12 @@ def test_hosts_wait_for_the_last_one(tmp_path: Path) -> None:
         ("CPU", pytest.approx(100 * 30 / 35), 0),
         ("CPU", 0, 100),
     ]
+
+
+def test_a_limit_measures_all_hosts_together(tmp_path: Path) -> None:
+    logdir = logdir_of(tmp_path, a=space(host(reducing(5, 7))), b=space(host(reducing(35, 7))))
+    result = tfperf.check(logdir, limits=["max(collectives.waits_us) <= 15us", "max(collectives.transfer_us) < 5us"])
+    assert [each.status for each in result.judged] == ["pass", "breach"]
 
 
 def test_a_host_that_was_not_captured_is_missed(tmp_path: Path) -> None:

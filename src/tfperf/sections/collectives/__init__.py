@@ -145,6 +145,7 @@ COLLECTIVES = TableSpec(
     name_key="type",
     ranked=Ranked("total_ms"),
     empty_means_none=True,
+    over_hosts=True,
 )
 COLLECTIVES_BY_DEVICE = TableSpec(
     name="collectives_by_device",
@@ -156,6 +157,7 @@ COLLECTIVES_BY_DEVICE = TableSpec(
     name_key="device",
     ranked=Ranked("total_ms", each="devices", apart="type"),
     empty_means_none=True,
+    over_hosts=True,
 )
 TABLES = (COLLECTIVES, COLLECTIVES_BY_DEVICE)
 
