@@ -191,7 +191,7 @@ def test_a_test_case_says_that_it_was_judged_despite_doubt() -> None:
     suite = suite_of(junit_text(outcome(replace(PASS, doubt="some events are missing"))))
     assert suite.findtext("testcase/system-out") == "checked despite doubt: some events are missing"
     values = [element.get("value") for element in suite.iter("property")]
-    assert values[-1] == "The limit passed. Checked despite doubt: max-step-time 50ms."
+    assert values[-1] == "PASS. The limit passed. Checked despite doubt: max-step-time 50ms."
 
 
 def test_the_profile_and_the_verdict_are_properties() -> None:
