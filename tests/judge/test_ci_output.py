@@ -197,7 +197,7 @@ def test_a_test_case_says_that_it_was_judged_despite_doubt() -> None:
 def test_the_profile_and_the_verdict_are_properties() -> None:
     suite = suite_of(junit_text(outcome(PASS, hosts=("a", "b"))))
     properties = {element.get("name"): element.get("value") for element in suite.iter("property")}
-    assert properties == {"run": "run", "folder": "/logs", "hosts": "a, b", "verdict": "The limit passed."}
+    assert properties == {"run": "run", "folder": "/logs", "hosts": "a, b", "verdict": "PASS. The limit passed."}
 
 
 def test_without_a_trace_every_limit_is_an_error() -> None:
