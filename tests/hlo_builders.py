@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from protobytes import field, message
 
-F32, S32, TUPLE = 11, 4, 13
+F32, F64, S32, TUPLE = 11, 12, 4, 13
 
 
 def shape(kind: int, *dims: int, parts: Iterable[bytes] = (), layout: bytes = b"") -> bytes:

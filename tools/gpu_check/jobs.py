@@ -47,7 +47,8 @@ class Job:
     """A job: its variants by name, the first one with the fault, and the code of the cause that is built in.
 
     Without a cause, no problem may be found; None: the cause is not judged. `also` are other names that an expert
-    accepts.
+    accepts. A loop that waits for each result also has the cause `waiting_for_results`: on an H200, conv_tf32.odd took
+    16% less time without the waits.
     """
 
     variants: Mapping[str, Callable[[bool], Loop]]
@@ -56,8 +57,6 @@ class Job:
     budget_s: int = 40
     marked: bool = field(default=False, kw_only=True)
     """Whether the program marks its steps."""
-    levels: tuple[str, ...] = ("full", "lean")
-    """Names of `LEVELS` in `run.py`, at which each variant is profiled."""
 
 
 def _normal(seed: int, *shape: int, dtype: Any = jnp.float32) -> jax.Array:
@@ -131,7 +130,7 @@ def _sum_of_arrays(small: bool) -> Loop:
     size = 1 << 16 if small else 1 << 28
     a, b = _normal(0, size), _normal(1, size)
     add = jax.jit(lambda a, b: a + 0.5 * b)
-    return Loop(lambda _: add(a, b), flops=2.0 * size)
+    return Loop(lambda _: add(a, b))
 
 
 # What the host costs
@@ -464,9 +463,7 @@ JOBS: dict[str, Job] = {
             "wide": partial(_tiny_kernels, scanned=True),
         },
         "launch_bound",
-        # A loop that does not wait for each result launches the next step meanwhile.
-        frozenset({"small_work_per_step", "waiting_for_results"}),
-        levels=("full", "lean", "graphs", "verbose"),
+        frozenset({"small_work_per_step"}),
     ),
     "new_shapes": Job(
         {"odd": partial(_new_shapes, padded=False), "padded": partial(_new_shapes, padded=True)}, "compilation"
@@ -490,7 +487,6 @@ JOBS: dict[str, Job] = {
         None,
         budget_s=75,
         marked=True,
-        levels=("full", "lean", "graphs", "verbose"),
     ),
     "attention": Job(
         {"plain": partial(_attention, fused=False), "fused": partial(_attention, fused=True)},
@@ -520,7 +516,9 @@ JOBS: dict[str, Job] = {
         frozenset({"input_copy", "python_between_steps"}),
     ),
     "requests": Job({"padded": partial(_requests, padded=True), "fitting": partial(_requests, padded=False)}, None),
-    "fp8": Job({"scaled": partial(_fp8, scaled=True), "direct": partial(_fp8, scaled=False)}, None, marked=True),
+    "fp8": Job(
+        {"scaled": partial(_fp8, scaled=True), "direct": partial(_fp8, scaled=False)}, None, budget_s=90, marked=True
+    ),
     "movement": Job(
         {"sorted": partial(_movement, sorts=True), "plain": partial(_movement, sorts=False)},
         "data_movement",

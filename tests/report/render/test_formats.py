@@ -17,7 +17,16 @@ from report_builders import HOSTILE, report_of
 
 from tfperf.base.errors import OutputError
 from tfperf.report.model import Report, Section
-from tfperf.report.render import FORMATS, RenderOptions, format_of_file, options_for, render, write, write_folder
+from tfperf.report.render import (
+    FORMATS,
+    RenderOptions,
+    WholeOutput,
+    format_of_file,
+    options_for,
+    render,
+    write,
+    write_folder,
+)
 from tfperf.report.render.screen import Screen
 from tfperf.report.render.text_table import cells
 
@@ -161,6 +170,19 @@ def test_stdout_may_be_a_plain_text_stream(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(sys, "stdout", stream)
     write("ü\udc80\n", None)
     assert stream.getvalue() == "ü\\udc80\n"
+
+
+def test_output_that_failed_writes_nothing_more(tmp_path: Path) -> None:
+    path = tmp_path / "read-only"
+    path.touch()
+    descriptor = os.open(path, os.O_RDONLY)
+    output = WholeOutput(descriptor)
+    try:
+        with pytest.raises(OutputError):
+            output.write(b"lost")
+        assert output.write(b"more") == 4
+    finally:
+        os.close(descriptor)
 
 
 def test_a_closed_stdout_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

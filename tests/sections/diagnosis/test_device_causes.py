@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from builders import Event, Plane, event, gpu, host, line, plane, programs, read_back, ref, repeat, results_of, trace_of
-from hlo_builders import F32, computation, instruction, program, shape
+from hlo_builders import F32, F64, computation, instruction, program, shape
 from places import TRACES
 from protobytes import field, message
 from real_runs import analysis_of
@@ -79,6 +79,27 @@ def test_fusions_that_transpose_around_a_library_call_are_conversions(tmp_path: 
 )
 def test_what_is_no_conversion_of_layouts(tmp_path: Path, parts: tuple[tuple[str, str, float, float], ...]) -> None:
     assert "layout_conversion" not in causes_of(tmp_path, host(*STEPS), kernels(*parts))
+
+
+def in_type(element: int) -> Plane:
+    """The program of the products below: both inputs and the result have this type."""
+    square = shape(element, 64, 64)
+    made = (
+        instruction(1, "a", "parameter", square),
+        instruction(2, "custom-call.1", "custom-call", square, operands=[1, 1]),
+    )
+    return programs(id_7=program(computation("main", *made, root=2)))
+
+
+def test_products_in_float64_on_a_gpu(tmp_path: Path) -> None:
+    """A product takes 60 of 100 us, and 40 to 80 % less in float32."""
+    product = ("cutlass_80_tensorop_d884gemm", "custom-call.1", 10, 60)
+    found = causes_of(tmp_path, host(*STEPS), kernels(product, hlo=True), in_type(F64))
+    cause = found["double_precision"]
+    assert bounds(cause.cost_percent) == pytest.approx((24, 48))
+    assert cause.detail.startswith("custom-call.1 computes in 64-bit precision for 60.0% of it")
+    assert bounds(cause.actions[0].step_ms) == pytest.approx((0.052, 0.076))
+    assert "double_precision" not in causes_of(tmp_path, host(*STEPS), kernels(product, hlo=True), in_type(F32))
 
 
 def core(category: str, flops: int, moved: int, name: str = "work.1", duration: float = 50) -> Plane:

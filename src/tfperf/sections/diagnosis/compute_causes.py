@@ -154,36 +154,46 @@ def too_many_threads(case: Case) -> Cause | None:
 
 def double_precision(case: Case) -> Cause | None:
     """Check for ops in 64 bit: float32 takes about half of the time."""
-    work = case.program.work
-    share = _double_percent(case, work)
-    if work is None or min(share * _OF_DOUBLE.high, _left(case)) < LEAST_PERCENT:
+    category = "device_compute" if case.results.has_device else "host_compute"
+    left = case.ledger.left(category) if case.results.has_device else _left(case)
+    share, names = _in_double(case)
+    if min(share * _OF_DOUBLE.high, left) < LEAST_PERCENT:
         return None
-    cost = _claim(case, share * _OF_DOUBLE.high, share * _OF_DOUBLE.low)
+    most, least = share * _OF_DOUBLE.high, share * _OF_DOUBLE.low
+    cost = case.ledger.claim(category, most=most, least=least) if case.results.has_device else _claim(case, most, least)
     whole = case.quantity("double_precision, all", share)
-    names = work.first.get("double_precision", tuple(work.ops))[:_NAMED]
     return case.cause(
         "double_precision",
         "Float64 compute",
         cost,
-        f"{_listed(names)} compute in 64-bit precision for {whole} of it; float32 takes 40 to 80% less",
+        f"{_listed(names[:_NAMED])} {'computes' if len(names) == 1 else 'compute'} in 64-bit precision for {whole} "
+        "of it; float32 takes 40 to 80% less",
         actions=(case.action("cast_to_float32", cost, rest_gets_faster=False),),
-        rests_on=(in_categories("host_compute"),),
+        rests_on=(in_categories(category),),
         confidence="medium",
         quantities=(whole,),
     )
 
 
-def _double_percent(case: Case, work: Work | None) -> float:
-    """Return the share of the step in which ops compute in float64, from their allocations or from XLA programs."""
+def _in_double(case: Case) -> tuple[float, Sequence[str]]:
+    """Return the share of the step in which ops compute in float64, and these ops.
+
+    XLA programs show it by the arrays of their ops, other CPU ops by their allocations. TPUs have no float64.
+    """
+    xla, work = case.results["xla"], case.program.work
+    if case.results.has_device and case.is_headline and not case.program.is_tpu:
+        double = [op for op in xla.ops if _DOUBLE.search(op.array_types)]
+        of_device = sum(op.time_ps for op in double) / max(xla.whole_ps, 1)
+        return min(of_device, 1.0) * case.share("device_compute"), [op.op for op in double]
     if work is None or case.results.has_device:
-        return 0.0
-    xla = case.results["xla"]
+        return 0.0, ()
     ops = xla.ops if xla.place == "cpu" else ()
     whole = sum(op.time_ps for op in ops)
+    names = work.first.get("double_precision", tuple(work.ops))
     if not whole:
-        return work.kinds.get("double_precision", 0.0)
-    double = sum(op.time_ps for op in ops if _DOUBLE.search(op.array_types))
-    return double / whole * (case.program.op_percent or 0.0)
+        return work.kinds.get("double_precision", 0.0), names
+    of_ops = sum(op.time_ps for op in ops if _DOUBLE.search(op.array_types)) / whole
+    return of_ops * (case.program.op_percent or 0.0), names
 
 
 def optimizer_update(case: Case) -> Cause | None:
