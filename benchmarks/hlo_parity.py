@@ -31,6 +31,10 @@ ELEMENTWISE = "XProf counts clock cycles of elementwise work and of concatenatio
 MATRIX_OPCODES = ("dot", "convolution")
 FLOAT_32 = 1e-6
 """XLA adds up whole modules in 32-bit floats, which hold seven digits."""
+IN_PLACE = (
+    "the reference counts the whole array of a scatter inside a fusion; XLA updates it in place, and with the whole "
+    "array such fusions of an H200 had 250 times the peak bandwidth"
+)
 ONE_TURN = '{"known_trip_count":{"n":"1"}}'
 REASONS = {
     ("custom-call", "flops"): "XProf counts 0 for library calls that it does not know; gradients with strides wrongly",
@@ -154,7 +158,9 @@ def compare_row(row: Row, name: str, costs: tuple[ModuleCost, ModuleCost], tally
         if key in row:
             wanted = int(row[key])
             part = f"corrected: {key.removeprefix('tool_')}" if key.startswith("tool_") else f"XLA: {key}"
-            tally.add(f"{kind}, {part}", label, agrees=value == wanted, found=f"{value}, expected {wanted}")
+            scatters = key == "tool_bytes" and value < wanted and ("scatter" in label or row["opcode"] == "while")
+            reason = IN_PLACE if scatters else ""
+            tally.add(f"{kind}, {part}", label, agrees=value == wanted, reason=reason, found=f"{value}, not {wanted}")
     compare_xprof(row, once, label, tally, kind)
 
 
