@@ -223,16 +223,11 @@ def _declares_sections(folder: str) -> bool:
     """Return whether a package in a folder of sys.path declares sections: importing importlib.metadata takes 30 ms."""
     with suppress(OSError), os.scandir(folder or os.curdir) as entries:
         packages = [entry.path for entry in entries if entry.name.endswith("-info")]
-        return any(map(_declares, packages))
+        for package in packages:
+            with suppress(OSError), FileIO(f"{package}/entry_points.txt") as file:
+                if f"[{GROUP}]".encode() in file.read():
+                    return True
     return False
-
-
-def _declares(package: str) -> bool:
-    try:
-        with FileIO(f"{package}/entry_points.txt") as file:
-            return f"[{GROUP}]".encode() in file.read()
-    except OSError:
-        return False
 
 
 def described(error: Exception) -> str:

@@ -106,12 +106,6 @@ def _dataset_batch_size(dataset: Any) -> int:
         dataset = dataset._input_dataset
 
 
-def _backend_of_keras_3() -> str:
-    with suppress(Exception):
-        return str(sys.modules["keras"].config.backend())
-    return ""
-
-
 Hook = TypeVar("Hook", bound=Callable[..., None])
 ON_BATCH = {"train": "train_on_batch", "test": "test_on_batch", "predict": "predict_on_batch"}
 """Methods of a model for which Keras calls no callbacks."""
@@ -383,7 +377,10 @@ class ProfileCallback:
         """Store the model of the call."""
         self.model = model
         self._model_marks = any(base.__module__.startswith(_MARKING_MODULES) for base in type(model).__mro__)
-        self._profile.keras_backend = "tensorflow" if self._model_marks else _backend_of_keras_3()
+        self._profile.keras_backend = "tensorflow" if self._model_marks else ""
+        if not self._model_marks:
+            with suppress(Exception):
+                self._profile.keras_backend = str(sys.modules["keras"].config.backend())
 
     def _implements_train_batch_hooks(self) -> bool:
         return True

@@ -78,12 +78,8 @@ class Session(ABC):
         """Stop the profiler if it runs, and discard its data."""
 
     @abstractmethod
-    def _own_session(self) -> Any:
-        """Return the profiler's own session."""
-
     def leave_to_parent(self) -> None:
         """In a forked child: keep the profiler's own session forever, because its destructor would end it."""
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._own_session()))
 
     @contextlib.contextmanager
     def export(self) -> Iterator[Path]:
@@ -161,8 +157,9 @@ class TensorflowSession(Session):
     def _discard(self) -> None:
         self._session = None  # Its destructor ends the session in TensorFlow.
 
-    def _own_session(self) -> Any:
-        return self._session
+    def leave_to_parent(self) -> None:
+        """Keep TensorFlow's session forever."""
+        _keep_forever(self._session)
 
 
 class JaxSession(Session):
@@ -227,8 +224,13 @@ class JaxSession(Session):
                 # The session's destructor ends it.
                 state.reset() if state is not None else sys.modules["jax"].profiler.stop_trace()
 
-    def _own_session(self) -> Any:
-        return getattr(_jax_state(), "profile_session", None)
+    def leave_to_parent(self) -> None:
+        """Keep JAX's session forever."""
+        _keep_forever(getattr(_jax_state(), "profile_session", None))
+
+
+def _keep_forever(session: Any) -> None:
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
 
 
 def _jax_state() -> Any:

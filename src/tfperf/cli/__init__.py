@@ -145,7 +145,12 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in self.names and not ctx.resilient_parsing:
-            ctx.fail(_no_such_command(name, self.names))
+            from tfperf.report.render.values import for_people
+
+            shown = for_people(name)
+            if Path(name).exists():
+                ctx.fail(f"'{shown}' is not a command; to read this profile: tfperf analyze {shown}")
+            ctx.fail(f"no such command '{shown}': {did_you_mean(name, self.names)}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -167,15 +172,6 @@ class _Commands(click.Group):
             # A terminal prints ^C at the cursor.
             click.echo("\n" * (sys.stderr is not None and sys.stderr.isatty()) + "Interrupted", err=True)
             raise Exit(INTERRUPTED) from None
-
-
-def _no_such_command(name: str, known: Sequence[str]) -> str:
-    from tfperf.report.render.values import for_people
-
-    shown = for_people(name)
-    if Path(name).exists():
-        return f"'{shown}' is not a command; to read this profile: tfperf analyze {shown}"
-    return f"no such command '{shown}': {did_you_mean(name, known)}"
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

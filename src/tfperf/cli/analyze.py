@@ -140,7 +140,13 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
         is_answer = view == "answer" and form.answers
         report = with_earlier_run(report, path) if is_answer else report
         report = report if table is None else _only_table(report, table)
-        _check_sort(report, sort, is_shown=not is_answer)
+        if sort and is_answer:
+            problem = "--sort applies only to tables, which are not shown"
+            raise click.UsageError(f"{problem}: add -s SECTION, --table or --full")
+        keys = dict.fromkeys(column.key for shown in report.tables() for column in shown.columns)
+        if sort and sort not in keys:
+            close = did_you_mean(sort, keys) or "--format csv shows their names"
+            raise click.UsageError(f"no table here has the column {sort!r}: {close}")
     if values["opens"] and output is None:
         output = new_page(path.resolve().name)
     options.show(report, format_name, output, force=force, view=view, top=values["top"], sort=sort, target=target)
@@ -193,15 +199,6 @@ def _only_table(report: Report, name: str) -> Report:
     if not sections:
         raise TfperfError(f"this profile has no table {name}; tfperf explain {name} describes it")
     return replace(report, sections=tuple(sections))
-
-
-def _check_sort(report: Report, sort: str, *, is_shown: bool) -> None:
-    if sort and not is_shown:
-        raise click.UsageError("--sort applies only to tables, which are not shown: add -s SECTION, --table or --full")
-    keys = dict.fromkeys(column.key for table in report.tables() for column in table.columns)
-    if sort and sort not in keys:
-        close = did_you_mean(sort, keys) or "--format csv shows their names"
-        raise click.UsageError(f"no table here has the column {sort!r}: {close}")
 
 
 def _page_format(format_name: str | None, output: Location | None) -> str:

@@ -101,7 +101,10 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
 
     junit, github = values.pop("junit"), values.pop("github") or format_name == "github"
     if format_name == "junit":
-        junit, output = _junit_file(junit, output)
+        if junit is not None:
+            raise click.UsageError("--junit cannot be used with --format junit")
+        # JUnit XML is written instead of the report.
+        junit, output = (output, None) if isinstance(output, Path) and output != STDOUT else (None, output)
     reading = {key: values.pop(key) for key in options.READING}
     config = _config(**values)
     if junit == STDOUT:
@@ -127,13 +130,6 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
     notified = _notify(outcome, junit, github=github, force=replaces)
     notified &= _done(lambda: _show(outcome, format_name, output, force=force, is_written=junit is not None))
     raise Exit(outcome.exit_code or int(not notified))
-
-
-def _junit_file(junit: Path | None, output: Location | None) -> tuple[Path | None, Location | None]:
-    """Return the file for JUnit XML, which --format junit writes instead of the report, and the output."""
-    if junit is not None:
-        raise click.UsageError("--junit cannot be used with --format junit")
-    return (output, None) if isinstance(output, Path) and output != STDOUT else (None, output)
 
 
 def _show(outcome: Outcome, format_name: str | None, output: Location | None, *, force: bool, is_written: bool) -> None:

@@ -260,7 +260,9 @@ class LiveApp(App[None]):
         most = max(height - len(head) - 2 - _LEAST_DETAILS, 1)
         shown = min(len(rows), most)
         self._show_rows(rows, workers.index(chosen), shown)
-        self._show("#hidden", [line_of(self._hidden_text(workers.index(chosen), shown), "dim")])
+        below, place = len(workers) - shown, workers.index(chosen) + 1
+        hidden = f"  {counted(below, 'more worker')}; {place} of {len(workers)} selected" if below > 0 else ""
+        self._show("#hidden", [line_of(hidden, "dim")])
         room = max(height - len(head) - shown - 2, 0)
         self._show("#details", detail_lines(chosen, frame, room, has_graphs=True)[:room])
         foot = frame.begin(board.note or f"{_KEYS} {self._order}", width)
@@ -282,10 +284,6 @@ class LiveApp(App[None]):
                         table.replace_option_prompt_at_index(number, text)
             table.styles.height = shown
             table.highlighted = place
-
-    def _hidden_text(self, place: int, shown: int) -> str:
-        below = len(self._shown) - shown
-        return f"  {counted(below, 'more worker')}; {place + 1} of {len(self._shown)} selected" if below > 0 else ""
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Show the details of another worker."""

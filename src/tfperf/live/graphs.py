@@ -52,12 +52,9 @@ def scale_ms(values: Sequence[float]) -> float:
     """Return a round upper end of an axis from 0 for step times; single outliers do not stretch it."""
     ordered = sorted(values)
     most = _OUTLIER * ordered[int(0.9 * (len(ordered) - 1))]
-    return _round(max(value for value in ordered if value <= most))
-
-
-def _round(value: float) -> float:
-    power = 10.0 ** math.floor(math.log10(value)) if value > 0 else 1.0
-    return next((factor * power for factor in _ROUND if factor * power >= value * (1 - 1e-9)), 10.0 * power)
+    longest = max(value for value in ordered if value <= most)
+    power = 10.0 ** math.floor(math.log10(longest)) if longest > 0 else 1.0
+    return next((factor * power for factor in _ROUND if factor * power >= longest * (1 - 1e-9)), 10.0 * power)
 
 
 def step_graph(worker: WorkerView, now_s: float, width: int, height: int, *, interactive: bool) -> list[Line]:
@@ -75,7 +72,10 @@ def step_graph(worker: WorkerView, now_s: float, width: int, height: int, *, int
     title = "step ms"
     if max(values) > top:
         title += f", {_ABOVE} to {format_ms(max(values))}"
-    letters = _letters([each.kind for each in points if each is not None and each.kind])
+    letters: dict[str, str] = {}
+    for kind in dict.fromkeys(each.kind for each in points if each is not None and each.kind):
+        unused = (char for char in kind if char.isascii() and char.isalnum() and char not in letters.values())
+        letters[kind] = next(unused, "?")
     if len(letters) > 1:
         title += "".join(f", {letter} {safe(kind)}" for kind, letter in letters.items())
     lines: list[Line] = [line_of(begin_of(title, width), "dim")]
@@ -96,15 +96,6 @@ def step_graph(worker: WorkerView, now_s: float, width: int, height: int, *, int
         text = "".join(" " if each is None else letters.get(each.kind, " ") for each in points)
         lines.append((Part(f"{'kind':>{_AXIS - 1}} ", "dim"), Part(text)))
     return lines
-
-
-def _letters(kinds: Sequence[str]) -> dict[str, str]:
-    """Return a letter for each kind of step: the first unused one of its name."""
-    letters: dict[str, str] = {}
-    for kind in dict.fromkeys(kinds):
-        unused = (char for char in kind if char.isascii() and char.isalnum() and char not in letters.values())
-        letters[kind] = next(unused, "?")
-    return letters
 
 
 def cause_graph(worker: WorkerView, now_s: float, width: int, height: int) -> list[Line]:

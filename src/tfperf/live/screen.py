@@ -388,7 +388,9 @@ def _verdict_lines(worker: WorkerView, frame: Frame) -> list[Line]:
     kind = "" if known.step_kind in ("", "step") else f"{known.step_kind} "
     said = f"over {counted(count, f'{kind}sample')}"
     if count > 1:
-        said += f", stable for {_ago(known.time_s - verdict.since_s)}"
+        seconds = known.time_s - verdict.since_s
+        since = f"{max(seconds, 0.0):.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+        said += f", stable for {since}"
     if cause is not None:
         said += f": a fix saves {cost_text(min(verdict.gains), max(verdict.gains))} of the time"
     text = known.measured.headline if cause is None else cause.text
@@ -397,10 +399,6 @@ def _verdict_lines(worker: WorkerView, frame: Frame) -> list[Line]:
     # The rest of an action states when it does not help.
     action = cause.action.partition("; ")[0] if cause is not None else ""
     return lines + (_hanging("   try: ", "", action, frame)[:_LONGEST_TEXT] if action else [])
-
-
-def _ago(seconds: float) -> str:
-    return f"{max(seconds, 0.0):.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _graph_lines(worker: WorkerView, frame: Frame, height: int) -> list[Line]:

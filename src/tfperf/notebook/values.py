@@ -402,7 +402,9 @@ def _(result: Ops, ax: Axes, top: int | None) -> None:
     ops = result.sides[0]
     columns = ops.columns()
     names = [str(name) for name in columns["op_name"]]
-    roles = [_role_of(str(kind)) for kind in columns["op_type"]]
+    roles: list[Role] = []
+    for kind in map(str, columns["op_type"]):
+        roles.append(next((role for role, pattern in _OP_ROLES if pattern.match(kind)), "compute"))
     texts = [
         f"{measure_text(share, '%')}, {count:,}x"
         for share, count in zip(columns["self_percent"], columns["occurrences"], strict=True)
@@ -410,11 +412,6 @@ def _(result: Ops, ax: Axes, top: int | None) -> None:
     _largest(ax, names, (ops.self_ps / PS_PER_MS).tolist(), texts, roles, top)
     where = f"Self time, summed over {'devices' if ops.side == 'device' else 'host threads'} (ms)"
     ax.set(xlabel=where, title=f"{'Device' if ops.side == 'device' else 'Host'} ops by self time")
-
-
-def _role_of(op_type: str) -> Role:
-    found = (role for role, pattern in _OP_ROLES if pattern.match(op_type))
-    return next(found, "compute")
 
 
 @_draw.register(Idle)

@@ -112,7 +112,12 @@ def placed(depth: Int64s, total: Int64s) -> tuple[Int64s, Int64s]:
     A box begins at the end of its previous sibling, or at the start of its parent. Widths are non-negative and cover
     the boxes inside, whatever was recorded.
     """
-    around = _boxes_around(depth)
+    # The parent of each box, -1 for the root.
+    around, path = [], list[int]()
+    for box, level in enumerate((depth - depth[0]).tolist()):
+        del path[level:]
+        around.append(path[-1] if path else -1)
+        path.append(box)
     width = np.maximum(total, 0).tolist()
     inside = [0] * len(width)
     for box in range(len(width) - 1, 0, -1):
@@ -124,16 +129,6 @@ def placed(depth: Int64s, total: Int64s) -> tuple[Int64s, Int64s]:
         start[box] = free[box] = free[around[box]]
         free[around[box]] += width[box]
     return _numbers(start), _numbers(width)
-
-
-def _boxes_around(depth: Int64s) -> list[int]:
-    """Return the parent of each box, -1 for the root."""
-    around, path = [], list[int]()
-    for box, level in enumerate((depth - depth[0]).tolist()):
-        del path[level:]
-        around.append(path[-1] if path else -1)
-        path.append(box)
-    return around
 
 
 def widest(width: Int64s, most: int) -> Int64s:

@@ -32,7 +32,7 @@ from tfperf.formats.wire.planes import BATCH_BYTES, check_planes, line_groups, l
 from tfperf.formats.wire.schema import fields_of, message_class
 from tfperf.formats.wire.trace_file import SUFFIX, PlaneSpan, Span, TraceFile, walk, walk_plane
 from tfperf.trace.host.python_frames import PACKAGES, is_file_of_package
-from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_runs
+from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
 
 _NAMED_BY_TIME = re.compile(r"[\d_-]*")
 _UNNAMED_RUN = "run"
@@ -76,18 +76,20 @@ def anonymize(  # noqa: PLR0913  (every parameter is an option that users name)
         raise TraceFormatError(missing)
     name = chosen.name if _NAMED_BY_TIME.fullmatch(chosen.name) else _UNNAMED_RUN
     folder = output / "plugins" / "profile" / name
-    targets = {folder / f"{host}{SUFFIX}": (host, file) for host, file in _hosts(chosen)}
-    _refuse(list(targets), chosen, force=force)
+    digits = len(str(len(chosen.files)))
+    new_hosts = [f"host{number:0{digits}}" for number in range(1, len(chosen.files) + 1)]
+    targets = [folder / f"{host}{SUFFIX}" for host in new_hosts]
+    _refuse(targets, chosen, force=force)
     names = Names()
     with contextlib.ExitStack() as stack:
         outputs: Iterable[BinaryIO]
         if folder.is_dir():
             stack.enter_context(locked_place(folder, folder))
-            outputs = stack.enter_context(new_files(list(targets)))
+            outputs = stack.enter_context(new_files(targets))
         else:
             made = stack.enter_context(new_folder(folder))
             outputs = (stack.enter_context((made / target.name).open("xb")) for target in targets)
-        for (target, (host, source)), out in zip(targets.items(), outputs, strict=True):
+        for host, target, source, out in zip(new_hosts, targets, chosen.files, outputs, strict=True):
             with TraceFile(source.path) as file:
                 try:
                     rewrite(file, out, names.replace, names.number, host)
@@ -95,12 +97,6 @@ def anonymize(  # noqa: PLR0913  (every parameter is an option that users name)
                 except OSError as error:
                     raise cannot_write(target, error) from error
     return Copied(tuple(targets), names.count, missing)
-
-
-def _hosts(run: Run) -> Iterator[tuple[str, HostFile]]:
-    digits = len(str(len(run.files)))
-    for number, file in enumerate(run.files, 1):
-        yield f"host{number:0{digits}}", file
 
 
 def _refuse(targets: list[Path], run: Run, *, force: bool) -> None:

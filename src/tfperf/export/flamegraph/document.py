@@ -335,14 +335,11 @@ def _work_sides(results: Results, question: Question, *, per_step: bool) -> Iter
         for row in work.rows:
             amount = round(row.in_steps / steps if steps else row.in_capture)
             values[row.key] = values.get(row.key, 0) + amount
-        yield _side(place, question, _stacked(values, question), _unknown_work(work, question, place))
-
-
-def _unknown_work(work: WorkSum, question: Question, place: str) -> tuple[str, ...]:
-    if work.known_percent is None or work.known_percent >= 100.0:
-        return ()
-    share = format_percent(work.known_percent)
-    return (f"The {question.value} cover ops with {share}% of {place} time; they are unknown for the other ops.",)
+        gaps: tuple[str, ...] = ()
+        if work.known_percent is not None and work.known_percent < 100.0:
+            covered = f"ops with {format_percent(work.known_percent)}% of {place} time"
+            gaps = (f"The {question.value} cover {covered}; they are unknown for the other ops.",)
+        yield _side(place, question, _stacked(values, question), gaps)
 
 
 # --- Python ---

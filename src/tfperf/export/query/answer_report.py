@@ -55,7 +55,10 @@ def answer_report(answer: Answer, sql: str, source: Mapping[str, Any], *, width:
     data: dict[str, Sequence[Any]] = dict(zip(answer.names, answer.columns, strict=True))
     whole = data
     if width is not None:
-        data = {name: [_capped(value) for value in values] for name, values in data.items()}
+        data = {
+            name: [without_middle(value, _LONGEST_CELL) if isinstance(value, str) else value for value in values]
+            for name, values in data.items()
+        }
     columns = tuple(_column(name, values, for_people=width is not None) for name, values in data.items())
     is_capped = any(cut is not value for name in data for cut, value in zip(data[name], whole[name], strict=True))
     note = f"the first {counted(len(answer), 'row')}; --top omits the others" if answer.is_cut else ""
@@ -66,10 +69,6 @@ def answer_report(answer: Answer, sql: str, source: Mapping[str, Any], *, width:
         table = _as_blocks(table)
     summary = {"sql": sql, "row_count": None if answer.is_cut else len(answer)}
     return Report(source, summary, (Section("query", "Query", tables=(table,)),))
-
-
-def _capped(value: Any) -> Any:
-    return without_middle(value, _LONGEST_CELL) if isinstance(value, str) and len(value) > _LONGEST_CELL else value
 
 
 def _column(name: str, values: Sequence[Any], *, for_people: bool) -> Column:

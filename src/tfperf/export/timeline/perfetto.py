@@ -16,7 +16,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Uint8s
-from tfperf.export.timeline.host_timeline import ArrowEnds, Counter, EncodeJob, GroupIds, Track, TrackGroup
+from tfperf.export.timeline.host_timeline import Counter, EncodeJob, GroupIds, Track, TrackGroup
 from tfperf.export.timeline.tracks import start_end_order
 from tfperf.formats.wire.encode import Cells, below, beside, constant, fixed64, one_varint, prefixed, sums, varint
 from tfperf.formats.wire.event_columns import StatKind
@@ -210,8 +210,12 @@ def _events(batch: _Batch) -> bytes:
     group, (event, kind) = batch.group, batch.marks
     is_start, count = kind != END, len(kind)
     time = np.where(is_start, group.start[event], group.end[event])
-    flows = [(_FLOW, group.leaving), (_TERMINATING_FLOW, group.arriving)]
-    all_repeated = [_annotations(batch, is_start), *(_flows(batch, is_start, *flow) for flow in flows)]
+    all_repeated = [_annotations(batch, is_start)]
+    for flow_tag, ends in ((_FLOW, group.leaving), (_TERMINATING_FLOW, group.arriving)):
+        first, last = np.searchsorted(ends.row, (batch.start, batch.stop)).tolist()
+        arrows = np.zeros(count, np.int64)
+        arrows[is_start] = np.bincount(ends.row[first:last] - batch.start, minlength=batch.stop - batch.start)
+        all_repeated.append((arrows, beside(constant(flow_tag, last - first), fixed64(ends.arrow[first:last]))))
     repeated = [part for part in all_repeated if len(part[1].size)]
     label = beside(constant(_CATEGORY + _NAME, count), varint(group.name[event] + 1)).only(is_start)
     fields = beside(constant(_TYPE, count), varint(kind), constant(_TRACK, count), varint(batch.track), label)
@@ -245,13 +249,6 @@ def _annotations(batch: _Batch, is_start: Bools) -> _Repeated:
         values.append(fixed64(value).only(is_real))
     body = beside(constant(_ANNOTATION_NAME, len(kind)), varint(arguments.label(items) + 1), tag_cells, *values)
     return counts, prefixed(_ANNOTATION, body)
-
-
-def _flows(batch: _Batch, is_start: Bools, flow_tag: bytes, ends: ArrowEnds) -> _Repeated:
-    first, last = np.searchsorted(ends.row, (batch.start, batch.stop)).tolist()
-    counts = np.zeros(len(is_start), np.int64)
-    counts[is_start] = np.bincount(ends.row[first:last] - batch.start, minlength=batch.stop - batch.start)
-    return counts, beside(constant(flow_tag, last - first), fixed64(ends.arrow[first:last]))
 
 
 def _counter(counter: Counter, ids: GroupIds, track: int) -> bytes:

@@ -82,8 +82,13 @@ def params_report(path: Path, op_log: Path | None = None) -> Report:
     order = sorted(counted_in, key=lambda variable: (-(variable.elements or 0), variable.path))
     total = _elements(counted_in)
     rows = [_row([each], total) | {"variable": each.path, "layer": each.layer} for each in order]
+    layers: dict[str, list[Variable]] = {}
+    for variable in counted_in:
+        layers.setdefault(variable.layer, []).append(variable)
+    largest_first = sorted(layers, key=lambda layer: (-_elements(layers[layer]), layer))
+    of_layers = [_row(layers[layer], total) | {"layer": layer or _NO_LAYER} for layer in largest_first]
     tables = [
-        _layers_table(counted_in),
+        _table("params_layers", "Layers", _LAYERS, of_layers, ranked=Ranked("params"), bar_key="params"),
         _table("params_variables", "Variables", _EACH, rows, ranked=Ranked("params"), level="data"),
     ]
     if apart:
@@ -172,16 +177,6 @@ def _findings(found: Found, counted_in: Sequence[Variable]) -> Iterator[Finding]
         yield Finding("params_hidden", "problem", text, "pass the saved model or a checkpoint instead")
     if not counted_in:
         yield Finding("params_none", "hint", "the source has no model parameters")
-
-
-def _layers_table(variables: Sequence[Variable]) -> Table:
-    layers: dict[str, list[Variable]] = {}
-    for variable in variables:
-        layers.setdefault(variable.layer, []).append(variable)
-    order = sorted(layers, key=lambda layer: (-_elements(layers[layer]), layer))
-    total = _elements(variables)
-    rows = [_row(layers[layer], total) | {"layer": layer or _NO_LAYER} for layer in order]
-    return _table("params_layers", "Layers", _LAYERS, rows, ranked=Ranked("params"), bar_key="params")
 
 
 def _row(variables: Sequence[Variable], total: int) -> dict[str, Any]:

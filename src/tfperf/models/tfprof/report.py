@@ -281,7 +281,14 @@ def view_table(model: Model, view: View, options: Options, rows: Rows, attribute
         for column, cells in _value_columns(rows, view, name, is_first=place == 0):
             columns.append(column)
             data[column.key] = cells
-    for column, cells in (*_median(model, view, options, rows), *_text_columns(model, view, options, rows)):
+    if "micros" in options.select and view in ("scope", "graph") and options.step == AVERAGE and len(model.steps) > 1:
+        # For single nodes only: the median of a sum is not the sum of medians.
+        medians = np.where(model.has_run(), median_times(model)[0], -1).tolist()
+        meaning = "median of the steps that recorded the node"
+        columns.append(Column("own_median_ms", "own median", float, "ms", meaning, "data"))
+        own = [medians[nodes[0]] if nodes else -1 for nodes in rows.nodes]
+        data["own_median_ms"] = [median / _NS if median >= 0 else None for median in own]
+    for column, cells in _text_columns(model, view, options, rows):
         columns.append(column)
         data[column.key] = cells
     kept = _largest_rows(rows, attributes, top) if attributes else tuple(range(len(rows.names)))
@@ -325,16 +332,6 @@ def _cells(values: Int64s, attribute: Attribute) -> list[int] | list[float]:
     if attribute.divisor == 1:
         return [int(value) for value in values.tolist()]
     return [value / attribute.divisor for value in values.tolist()]
-
-
-def _median(model: Model, view: View, options: Options, rows: Rows) -> Iterator[tuple[Column, Sequence[Any]]]:
-    """Yield the median time over steps, for single nodes only: the median of a sum is not the sum of medians."""
-    if "micros" in options.select and view in ("scope", "graph") and options.step == AVERAGE and len(model.steps) > 1:
-        medians = np.where(model.has_run(), median_times(model)[0], -1).tolist()
-        meaning = "median of the steps that recorded the node"
-        column = Column("own_median_ms", "own median", float, "ms", meaning, "data")
-        of = [medians[nodes[0]] if nodes else -1 for nodes in rows.nodes]
-        yield column, [median / _NS if median >= 0 else None for median in of]
 
 
 def _text_columns(model: Model, view: View, options: Options, rows: Rows) -> Iterator[tuple[Column, Sequence[Any]]]:

@@ -86,7 +86,14 @@ def screen_of(
 
 def screen(*, colour: Colour = "auto", pager: bool = True) -> Screen:
     """Return the appearance of a report on this process's stdout."""
-    return screen_of(os.environ, _terminal(), colour=colour, pager=pager)
+    terminal = Terminal(stdin=_is_terminal(sys.stdin))
+    if _is_terminal(sys.stdout):
+        try:
+            columns, lines = os.get_terminal_size(sys.stdout.fileno())
+        except (OSError, ValueError):
+            columns, lines = 0, 0
+        terminal = Terminal(terminal.stdin, True, columns, lines, sys.stdout.encoding or "utf-8")
+    return screen_of(os.environ, terminal, colour=colour, pager=pager)
 
 
 def _shows_colour(environment: Mapping[str, str], terminal: Terminal, is_dumb: bool) -> bool:
@@ -131,16 +138,6 @@ def _has_links(environment: Mapping[str, str], terminal: Terminal, is_dumb: bool
 def without_links(text: str) -> str:
     """Return the text without links, which older pagers print as escape codes."""
     return _LINK.sub("", text)
-
-
-def _terminal() -> Terminal:
-    if not _is_terminal(sys.stdout):
-        return Terminal(stdin=_is_terminal(sys.stdin))
-    try:
-        columns, lines = os.get_terminal_size(sys.stdout.fileno())
-    except (OSError, ValueError):
-        columns, lines = 0, 0
-    return Terminal(_is_terminal(sys.stdin), True, columns, lines, sys.stdout.encoding or "utf-8")
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

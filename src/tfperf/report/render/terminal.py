@@ -52,7 +52,9 @@ _MARKS = {"problem": Part("!! ", "bold red"), "hint": Part(" > ", "bold yellow")
 
 def render_terminal(report: Report, options: RenderOptions) -> str:
     """Return the report as text that ends with a newline."""
-    options = replace(options, target=options.target or _folder_of(report))
+    folder = report.source.get("folder")
+    if not options.target and isinstance(folder, str) and folder:
+        options = replace(options, target=shlex.quote(safe(folder)))
     gauges = [chart for section in report.sections for chart in section.charts if isinstance(chart, GaugeChart)]
     width = max(options.width, NARROWEST)
     lines = [line for chart in gauges for line in chart_lines(chart, width, interactive=options.interactive)]
@@ -65,12 +67,6 @@ def render_terminal(report: Report, options: RenderOptions) -> str:
     for number in reversed(blank[: max(len(lines) - PIPE_HEIGHT, 0)]):
         del lines[number]
     return joined(lines, colour=options.colour, colours=options.colours, links=options.links)
-
-
-def _folder_of(report: Report) -> str:
-    """Return the folder of the run as a word of a shell."""
-    folder = report.source.get("folder")
-    return shlex.quote(safe(folder)) if isinstance(folder, str) and folder else ""
 
 
 def _answer_blocks(report: Report, options: RenderOptions) -> Iterator[Block]:

@@ -207,6 +207,7 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
     charts = json.dumps(drawn, separators=(",", ":"), allow_nan=False)
     # The title starts with the source, to distinguish windows.
     name = next((cell_text(value, "") for value in report.source.values() if isinstance(value, str)), "")
+    folder = report.source.get("folder")
     template = environment().get_template("page.html")
     page = template.render(
         policy=policy(style, library, script),
@@ -222,18 +223,12 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         open_sections=OPEN_SECTIONS,
         links={part.section.name: part for part in reversed(sections)},
         places=_places(sections),
-        compare=_compare(report),
+        compare=f"tfperf diff {quote(folder) if isinstance(folder, str) and folder else 'BEFORE'} AFTER",
         charts=Markup(COMMAND_MARK.sub(r"\\u0023#", charts.replace("<", r"\u003c"))),
     )
     # Skip the library, which is most of the page; it contains no such text.
     before, _, after = page.partition(library)
     return f"{_without_commands(before)}{library}{_without_commands(after)}"
-
-
-def _compare(report: Report) -> str:
-    """Return the command that compares this run with a later one."""
-    folder = report.source.get("folder")
-    return f"tfperf diff {quote(folder) if isinstance(folder, str) and folder else 'BEFORE'} AFTER"
 
 
 def _places(sections: Sequence[PageSection]) -> dict[str, tuple[str, int, int, str]]:

@@ -605,7 +605,15 @@ def drawn_comparison(chart: ComparisonChart) -> DrawnComparison:
     scale, changes = comparison_scale(chart, _MOST_CHANGES), waterfall(chart, _MOST_CHANGES)
     bars = []
     if changes and scale > 0:
-        ends = [_whole_bar(chart, side, scale) for side in ("before", "after")]
+        ends = []
+        for side in ("before", "after"):
+            rectangles, at = [], 0.0
+            for part in sorted(chart.parts, key=lambda part: [*ROLES].index(part.role)):
+                width = 1000 * getattr(part, side) / scale
+                rectangles.append((part.role, round(at, 2), round(width, 2)))
+                at += width
+            total = sum(getattr(part, side) for part in chart.parts)
+            ends.append(DrawnBar(side.capitalize(), measure_text(total, chart.unit), rectangles))
         for part, start, end in changes:
             first, width = 1000 * min(start, end) / scale, 1000 * abs(end - start) / scale
             sides = f"{measure_text(part.before, chart.unit)} → {measure_text(part.after, chart.unit)}"
@@ -625,16 +633,6 @@ def drawn_comparison(chart: ComparisonChart) -> DrawnComparison:
     return DrawnComparison(
         *(headline, times, chart.direction, detail, remark, chart.is_fair, bars, steps, measure_text(scale, chart.unit))
     )
-
-
-def _whole_bar(chart: ComparisonChart, side: str, scale: float) -> DrawnBar:
-    rectangles, at = [], 0.0
-    for part in sorted(chart.parts, key=lambda part: [*ROLES].index(part.role)):
-        width = 1000 * getattr(part, side) / scale
-        rectangles.append((part.role, round(at, 2), round(width, 2)))
-        at += width
-    total = sum(getattr(part, side) for part in chart.parts)
-    return DrawnBar(side.capitalize(), measure_text(total, chart.unit), rectangles)
 
 
 def _for_page(text: str) -> str:
