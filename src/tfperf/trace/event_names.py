@@ -231,6 +231,8 @@ def is_python_frame(name: str) -> bool:
 
 
 JITTED_CALL = "PjitFunction("
+CUDA_GRAPH = re.compile(r"(?:.*::)?command_buffer(?:_(\d+))?\b")
+"""The stat `hlo_op` of kernels that XLA launches as a CUDA graph, with the number of the graph."""
 
 
 def is_jitted_call(name: str) -> bool:

@@ -23,7 +23,6 @@ from tfperf.formats.hlo.messages import HLO_PROTO, NamedProgram, read_names
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE, CaptureFacts
 from tfperf.formats.wire.event_columns import NO_STAT, Line, Stat, StatRows
 from tfperf.trace.device.device_clock import DeviceClock
-from tfperf.trace.device.graph_ops import GraphOps
 from tfperf.trace.flaw import Oddities
 from tfperf.trace.host.python_activity import PythonActivity
 
@@ -99,6 +98,16 @@ class MemoryEvents(Struct, frozen=True, eq=False):
     def text_index(self, stat_name: str) -> tuple[Int64s, tuple[str, ...]]:
         """Return for each event the index of its text (-1: none), and the texts."""
         return self.number(stat_name, -1), self.stats.get(stat_name, NO_STAT).texts
+
+
+class GraphOps(Struct, frozen=True):
+    """Kernels and copies of CUDA graphs: their rows (ascending), and the run of an HLO op that each belongs to.
+
+    Runs are numbered from 0; -1: the HLO op is unknown, and the stat `hlo_op` is the graph.
+    """
+
+    rows: Int64s = NO_NUMBERS
+    run: Int64s = NO_NUMBERS
 
 
 class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):

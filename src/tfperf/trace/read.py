@@ -28,8 +28,7 @@ from tfperf.formats.wire.event_columns import (
 from tfperf.formats.wire.planes import PlaneHeader, check_planes, read_events, read_header
 from tfperf.formats.wire.trace_file import PlaneSpan, TraceFile, walk
 from tfperf.trace.device.device_clock import LONGEST_PS, DeviceClock, put_on_device_clocks
-from tfperf.trace.device.graph_ops import with_graph_ops
-from tfperf.trace.event_names import JITTED_CALL, is_memory, mask
+from tfperf.trace.event_names import CUDA_GRAPH, JITTED_CALL, is_memory, mask
 from tfperf.trace.flaw import Oddities, OdditiesOfPlane
 from tfperf.trace.host.python_activity import PythonActivity, read_activity
 from tfperf.trace.host_trace import TPU_KINDS, HostTrace, MemoryEvents, Plane, PlaneKind, plane_kind
@@ -145,7 +144,16 @@ def _read(path: Location, host: str, reading: _Reading, progress: Progress | Non
     if reading.also is not None:
         events = reading.joined_again()
         columns = {key: getattr(events, key) for key in ("lines", "name", "start_ps", "duration_ps", "stats")}
-        reading.also.receive(with_graph_ops(replace(trace, **columns, read_stats=reading.also_stats)))
+        reading.also.receive(_with_graph_ops(replace(trace, **columns, read_stats=reading.also_stats)))
+    return _with_graph_ops(trace)
+
+
+def _with_graph_ops(trace: HostTrace) -> HostTrace:
+    ops = trace.stats.get("hlo_op")
+    if ops is None or trace.device_kind != "gpu" or not any(map(CUDA_GRAPH.match, ops.texts)):
+        return trace
+    from tfperf.trace.device.graph_ops import with_graph_ops
+
     return with_graph_ops(trace)
 
 

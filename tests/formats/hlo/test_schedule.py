@@ -3,7 +3,7 @@ from __future__ import annotations
 from hlo_builders import F32, computation, instruction, program, scheduled, shape
 from protobytes import field
 
-from tfperf.formats.hlo.schedule import Schedule, read_schedule
+from tfperf.formats.hlo.hlo_proto import Schedule, read_schedule
 
 KIND = field(11, b"kLoop")
 

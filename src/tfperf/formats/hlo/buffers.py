@@ -222,7 +222,12 @@ def _plan(
     total = sum(each.size for each in allocations.values())
     buffers: list[Buffer] = []
     for at, each in allocations.items():
-        kind, heap = _kind(each), heaps.get(at)
+        kind: Kind = "output" if each.maybe_live_out else "temporary"
+        if each.is_entry_computation_parameter:
+            kind = "parameter"
+        elif each.is_constant:
+            kind = "constant"
+        heap = heaps.get(at)
         if heap is None:
             known = [values[part.logical_buffer_id] for part in each.assigned if part.logical_buffer_id in values]
             is_own = kind == "parameter"  # its allocation may also hold a result
@@ -248,14 +253,6 @@ def _plan(
         width = -(-len(points) // MOST_POINTS)
         live = tuple(max(points[start : start + width], key=itemgetter(2)) for start in range(0, len(points), width))
     return Plan(buffers=_largest_first(buffers), total_bytes=total, live=live).cut(MOST_BUFFERS)
-
-
-def _kind(allocation: Any) -> Kind:
-    if allocation.is_entry_computation_parameter:
-        return "parameter"
-    if allocation.is_constant:
-        return "constant"
-    return "output" if allocation.maybe_live_out else "temporary"
 
 
 def _is_parameter(module: Module, value: _Value) -> bool:

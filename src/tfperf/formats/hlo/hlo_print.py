@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tfperf.formats.hlo.model import Computation, ConvolutionDims, Instruction, Module, OpMetadata, WindowDim
+from tfperf.formats.hlo.model import Computation, Instruction, Module, WindowDim
 
 
 def instruction_text(module: Module, computation: Computation, place: int) -> str:
@@ -46,8 +46,15 @@ def _attributes(module: Module, each: Instruction) -> Iterator[str]:
     yield from _calls(module, each)
     if each.target:
         yield f"custom_call_target={_quoted(each.target)}"
-    if metadata := "".join(_metadata(each.metadata)):
-        yield f"metadata={{{metadata[:-1]}}}"
+    metadata, line = each.metadata, each.metadata.source.line
+    texts = {"op_type": metadata.op_type, "op_name": metadata.op_name, "source_file": metadata.source.file}
+    facts = [f"{key}={_quoted(text)}" for key, text in texts.items() if text]
+    if line:
+        facts.append(f"source_line={line}")
+    if metadata.deduplicated_name:
+        facts.append(f"deduplicated_name={_quoted(metadata.deduplicated_name)}")
+    if facts:
+        yield f"metadata={{{' '.join(facts)}}}"
     if each.backend_config:
         yield f"backend_config={_quoted(each.backend_config)}"
 
@@ -58,8 +65,11 @@ def _of_dimensions(each: Instruction) -> Iterator[str]:
         yield f"iota_dimension={each.dimensions[0]}" if one else f"dimensions={_numbers(each.dimensions)}"
     if each.window:
         yield f"window={{{_window(each.window)}}}"
-    if each.convolution is not None:
-        yield f"dim_labels={_labels(each.convolution)}"
+    if (dims := each.convolution) is not None:
+        inputs = _labels(dims.input_batch, dims.input_feature, dims.input_spatial, "bf")
+        kernel = _labels(dims.kernel_input_feature, dims.kernel_output_feature, dims.kernel_spatial, "io")
+        output = _labels(dims.output_batch, dims.output_feature, dims.output_spatial, "bf")
+        yield f"dim_labels={inputs}_{kernel}->{output}"
     for name, count in (("feature_group_count", each.feature_groups), ("batch_group_count", each.batch_groups)):
         if count != 1:
             yield f"{name}={count}"
@@ -125,23 +135,9 @@ def _window(dims: Sequence[WindowDim]) -> str:
     return " ".join(parts)
 
 
-def _labels(dims: ConvolutionDims) -> str:
-    def labels(first: int, second: int, spatial: Sequence[int], names: str) -> str:
-        found = {first: names[0], second: names[1], **{at: str(number) for number, at in enumerate(spatial)}}
-        return "".join(found[at] for at in sorted(found))
-
-    inputs = labels(dims.input_batch, dims.input_feature, dims.input_spatial, "bf")
-    kernel = labels(dims.kernel_input_feature, dims.kernel_output_feature, dims.kernel_spatial, "io")
-    return f"{inputs}_{kernel}->{labels(dims.output_batch, dims.output_feature, dims.output_spatial, 'bf')}"
-
-
-def _metadata(metadata: OpMetadata) -> Iterator[str]:
-    texts = {"op_type": metadata.op_type, "op_name": metadata.op_name, "source_file": metadata.source.file}
-    yield from (f"{key}={_quoted(text)} " for key, text in texts.items() if text)
-    if metadata.source.line:
-        yield f"source_line={metadata.source.line} "
-    if metadata.deduplicated_name:
-        yield f"deduplicated_name={_quoted(metadata.deduplicated_name)} "
+def _labels(first: int, second: int, spatial: Sequence[int], names: str) -> str:
+    found = {first: names[0], second: names[1], **{at: str(number) for number, at in enumerate(spatial)}}
+    return "".join(found[at] for at in sorted(found))
 
 
 def _quoted(text: str) -> str:

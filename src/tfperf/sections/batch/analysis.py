@@ -7,7 +7,7 @@ validation with another batch size does not matter.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Literal
 
@@ -443,7 +443,12 @@ def op_outputs(trace: HostTrace, windows: StepWindows) -> OpOutputs:
     is_received = _among(op[known], ops, _RECEIVED.__eq__)
     on_device = ~_among(allocator[known], allocators, _IN_HOST_MEMORY.search) & (allocator[known] >= 0)
     copied = {_dims(shapes[index]) for index in distinct(shape[known[is_received & on_device]]).tolist()}
-    types = _layer_types(trace, ops)
+    candidates = {text for text in ops if not is_gradient(text)}
+    types = {
+        text
+        for text, _, kind in (name.partition(":") for name in trace.names)
+        if text in candidates and _LAYERS.search(kind) and not re.search("Grad|Backprop", kind)
+    }
     rows = known[is_output & _among(op[known], ops, types.__contains__)]
     layers: dict[str, tuple[int, int]] = {}
     runs: list[int | None] = []
@@ -462,16 +467,6 @@ def op_outputs(trace: HostTrace, windows: StepWindows) -> OpOutputs:
 def _among(index: Int64s, texts: tuple[str, ...], wanted: Callable[[str], object]) -> Bools:
     of_text = np.append(mask(texts, wanted), False)
     return np.asarray(of_text[index], np.bool_)
-
-
-def _layer_types(trace: HostTrace, ops: Iterable[str]) -> frozenset[str]:
-    candidates = {op for op in ops if not is_gradient(op)}
-    types = (name.partition(":") for name in trace.names)
-    return frozenset(
-        op
-        for op, _, kind in types
-        if op in candidates and _LAYERS.search(kind) and not re.search("Grad|Backprop", kind)
-    )
 
 
 def _dims(shape: str) -> tuple[int, ...]:

@@ -169,11 +169,16 @@ def build(results: Results) -> Section:
         return Section(
             "collectives", "Collectives", level="full", notes=("The profile has no collectives on devices or hosts.",)
         )
+    ms = found.busy_ps / max(found.device_count, 1) / PS_PER_MS
+    total = Quantity("collective_time", ms, "ms", "collectives")
+    per = " per device on average" if found.device_count > 1 else ""
+    clause, quantities = shares(found)
+    text = f"Collectives take {total} of the capture{per}{': ' * bool(clause)}{clause}."
     host: Level = "brief" if results.has_several_hosts else "data"
     return Section(
         "collectives",
         "Collectives",
-        findings=(_finding(found),),
+        findings=(Finding("collective_time", "info", text, causes=("collectives",), quantities=(total, *quantities)),),
         tables=present(
             COLLECTIVES.build(results),
             COLLECTIVES_BY_DEVICE.build(
@@ -191,15 +196,6 @@ def shares(found: Collectives) -> tuple[str, tuple[Quantity, ...]]:
     parts = [f"{waited} of it is waiting for the last rank"] * (waited.value is not None)
     parts += [f"{exposed} does not overlap compute"] * (exposed.value is not None)
     return ", ".join(parts), tuple(each for each in (waited, exposed) if each.value is not None)
-
-
-def _finding(found: Collectives) -> Finding:
-    ms = found.busy_ps / max(found.device_count, 1) / PS_PER_MS
-    total = Quantity("collective_time", ms, "ms", "collectives")
-    per = " per device on average" if found.device_count > 1 else ""
-    clause, quantities = shares(found)
-    text = f"Collectives take {total} of the capture{per}{': ' * bool(clause)}{clause}."
-    return Finding("collective_time", "info", text, causes=("collectives",), quantities=(total, *quantities))
 
 
 def _notes(found: Collectives) -> tuple[str, ...]:

@@ -147,7 +147,7 @@ def analyze(host: Host) -> HostCollectives | None:
             totals.append((busy.total(), None))
         else:
             exposed_ps[here] = overlap(blocked, begun, end)
-            totals.append((busy.total(), _inside(busy, blocked)))
+            totals.append((busy.total(), busy.total() - difference(busy, blocked).total()))
     return HostCollectives(
         host=trace.host,
         exchanges=exchanges,
@@ -167,10 +167,6 @@ def analyze(host: Host) -> HostCollectives | None:
         are_shared=found.are_shared,
         cut=max(cut, 0),
     )
-
-
-def _inside(first: Intervals, second: Intervals) -> int:
-    return first.total() - difference(first, second).total()
 
 
 def _runs(trace: HostTrace, found: Participants, group: Int64s) -> tuple[Int64s, list[Int64s]]:
@@ -233,7 +229,10 @@ def _exchanges(trace: HostTrace, rows: Int64s) -> tuple[tuple[Exchange, ...], In
         op = ops[hlo_op[row]].split("::")[-1] if hlo_op[row] >= 0 else ""
         keys.append((name, op, own if isinstance(own, int) else None, int(group[row])))
     modules = read_programs(trace, dict.fromkeys(key[2] for key in keys))
-    sizes = _group_sizes(trace)
+    # The events that set up a group of TensorFlow record its key and its number of ranks.
+    size = trace.stat("group_size")
+    set_up, are_known = trace.known_at("group_key", size.event.astype(np.int64))
+    sizes = dict(zip(set_up[are_known].tolist(), size.value[are_known].tolist(), strict=True))
     found: dict[Exchange, int] = {}
     index, group_of = [], np.zeros(len(rows), np.int64)
     for key, of_key in zip(keys, np.split(order, firsts[1:]), strict=True):
@@ -266,13 +265,6 @@ def _groups_of_planes(
     of_plane = np.zeros(len(trace.planes), np.int64)
     of_plane[np.array(of_device)[np.array(groups.members)]] = np.arange(len(of_device)) // groups.size
     return of_plane
-
-
-def _group_sizes(trace: HostTrace) -> dict[int, int]:
-    """Return the number of ranks of TensorFlow's groups: the events that set up a group record both."""
-    size = trace.stat("group_size")
-    keys, are_known = trace.known_at("group_key", size.event.astype(np.int64))
-    return dict(zip(keys[are_known].tolist(), size.value[are_known].tolist(), strict=True))
 
 
 def _exchange(

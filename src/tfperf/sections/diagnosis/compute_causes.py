@@ -14,7 +14,7 @@ from tfperf.trace.device.kernels import short_name
 from tfperf.trace.host.activities import Activity, tpu_activity
 
 if TYPE_CHECKING:
-    from tfperf.sections.diagnosis.step_ops import Output, Work
+    from tfperf.sections.diagnosis.step_ops import Work
 
 _OF_DOUBLE = Range(0.4, 0.8)
 """Saving of float32 instead of float64: it has half of the bytes, and real jobs took 40 to 80% less time."""
@@ -230,9 +230,13 @@ def dominant_layer(case: Case) -> Cause | None:
         for layer, weights in work.weights.items()
     }
     layer = max(shares, key=lambda name: shares[name], default="")
-    if not layer or min(shares[layer], _left(case)) < _LAYER_PERCENT or not _has_wide_input(work.weights[layer]):
+    if not layer or min(shares[layer], _left(case)) < _LAYER_PERCENT:
         return None
     weights = work.weights[layer]
+    sizes = [int(size) for size in re.findall(r"\d+", weights.shape)]
+    is_wide = len(sizes) == 2 and sizes[0] >= max(_WIDE_INPUT, 2 * sizes[1])
+    if not is_wide or weights.size_bytes < _LARGE_BYTES:
+        return None
     return case.cause(
         "dominant_layer",
         f"The layer {without_middle(layer, LONGEST_NAME)}",
@@ -242,11 +246,6 @@ def dominant_layer(case: Case) -> Cause | None:
         rests_on=(in_categories("host_compute"),),
         confidence="medium",
     )
-
-
-def _has_wide_input(weights: Output) -> bool:
-    sizes = [int(size) for size in re.findall(r"\d+", weights.shape)]
-    return len(sizes) == 2 and sizes[0] >= max(_WIDE_INPUT, 2 * sizes[1]) and weights.size_bytes >= _LARGE_BYTES
 
 
 def computed(case: Case) -> tuple[Computed, ...]:

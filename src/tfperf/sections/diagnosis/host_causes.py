@@ -442,7 +442,10 @@ def _fixed_work(case: Case) -> tuple[dict[str, float], Quantity]:
     left = {part: case.ledger.left(part) for part in ("kernel_launch", "host_compute", "all_others")}
     on_device = case.ledger.left("device_compute")
     if on_device:
-        left = _without_waiting(case, left)
+        if not (case.results.is_other_kind or case.results["idle"].without_steps):
+            # Larger steps need not wait longer for results.
+            waits = case.waiting(case.results["idle"].percents["synchronise"])
+            left = {part: share - waits.get(part, 0.0) for part, share in left.items()}
         is_small = on_device < _SMALL_DEVICE_SHARE * (on_device + sum(left.values()))
         return left if is_small else {}, case.quantity("device_compute", on_device)
     ops = case.program.op_percent
@@ -467,14 +470,6 @@ def _waits_for_cores(case: Case, ops: float) -> bool:
     largest = max(work.ops.values(), default=0.0)
     ops_ms, largest_ms = ops * case.step_ms / 100.0, largest * case.step_ms / 100.0
     return ops_ms >= _LONG_OPS_MS or (largest >= ops / 2.0 and largest_ms >= _FRAMEWORK_MS)
-
-
-def _without_waiting(case: Case, left: dict[str, float]) -> dict[str, float]:
-    """Return shares without waiting for results, because larger steps need not wait longer."""
-    if case.results.is_other_kind or case.results["idle"].without_steps:
-        return left
-    waits = case.waiting(case.results["idle"].percents["synchronise"])
-    return {part: share - waits.get(part, 0.0) for part, share in left.items()}
 
 
 def several_steps(case: Case, cost: Range) -> Action | None:

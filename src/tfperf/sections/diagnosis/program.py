@@ -43,7 +43,7 @@ from tfperf.trace.event_names import (
     runs_keras_function,
 )
 from tfperf.trace.host.activities import Activity
-from tfperf.trace.host.host_state import XLA_RUNS, HostStates, State, call_times, calls_per_line
+from tfperf.trace.host.host_state import XLA_RUNS, State, call_times, calls_per_line
 from tfperf.trace.host.python_activity import CpuTimes, Pauses, PythonActivity
 from tfperf.trace.host.python_frames import python_function
 from tfperf.trace.host_trace import HostTrace
@@ -173,9 +173,12 @@ def analyze(host: Host) -> ProgramTimes:
         call_times(trace, main),
         _times(trace, np.flatnonzero(mask(trace.names, is_collective)[trace.name])),
     )
-    ops = _ops(trace, host.host_states)
     work, loops = step_ops(trace, host.host_states, steps, exchanges)
-    ops = union_all([ops, loops])  # time of executors between the ops of a loop belongs to the loop
+    # Ops on any host thread, without those of tf.data functions; executors between the ops of a loop belong to it.
+    computing = [times[State.COMPUTE] for times in host.host_states.lines.values() if State.COMPUTE in times]
+    runs = np.flatnonzero(mask(trace.names, lambda name: name.startswith(XLA_RUNS))[trace.name])
+    thunks = trace.stat("hlo_op").event.astype(np.int64)
+    ops = union_all([*computing, _times(trace, runs), _times(trace, thunks), loops])
     ops = difference(ops, exchanges) if len(exchanges.start) else ops
     api: Api = "jax" if any(map(_JAX.match, trace.names)) else "tensorflow"
     if any(map(runs_keras_function, trace.names)) or runs_keras_eagerly(trace):
@@ -230,14 +233,6 @@ def _hidden_python(host: Host, calls: Intervals, runs: Intervals) -> Intervals:
     goes_on = ~touches(runs, end - (_REMAINDER * (end - start)).astype(np.int64), end) & ~np.isin(end, awaited)
     between = Intervals(start[goes_on], end[goes_on])
     return intersection(difference(between, states.lines.get(main, {}).get(State.SYNC, EMPTY)), runs)
-
-
-def _ops(trace: HostTrace, states: HostStates) -> Intervals:
-    """Return when ops of the step run on any host thread, without those of tf.data functions."""
-    computing = [times[State.COMPUTE] for times in states.lines.values() if State.COMPUTE in times]
-    runs = np.flatnonzero(mask(trace.names, lambda name: name.startswith(XLA_RUNS))[trace.name])
-    thunks = trace.stat("hlo_op").event.astype(np.int64)
-    return union_all([*computing, _times(trace, runs), _times(trace, thunks)])
 
 
 def is_collective(name: str) -> bool:

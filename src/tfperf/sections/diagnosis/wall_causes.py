@@ -55,8 +55,12 @@ def between_steps(case: Case) -> Cause | None:
         return None
     total_ps = _total_ps(gaps)
     share = 100.0 * total_ps / wall.steady_ps
-    if share < LEAST_PERCENT or _may_be_chance(wall, gaps):
+    if share < LEAST_PERCENT:
         return None
+    is_special = any(gap.starts_epoch or gap.content not in ("calls", "nothing") for gap in gaps)
+    is_regular = bool(wall.period(np.array([gap.row for gap in gaps], np.int64)))
+    if not is_special and not is_regular and total_ps < _SHORT_MS * PS_PER_MS * len(gaps):
+        return None  # other programs may cause short gaps at irregular times
     by_content = {gap.content: _total_ps([each for each in gaps if each.content == gap.content]) for gap in gaps}
     content = max(by_content, key=lambda each: by_content[each])
     over_wall, cost = case.over_wall(), Range(share, share)
@@ -81,13 +85,6 @@ def between_steps(case: Case) -> Cause | None:
         rests_on=(Evidence("wall", "wall", between_row(content)),),
         confidence="medium" if content == "nothing" else "high",
     )
-
-
-def _may_be_chance(wall: Wall, gaps: Sequence[Gap]) -> bool:
-    """Return whether other programs may cause the gaps: short ones at irregular times, without special events."""
-    is_special = any(gap.starts_epoch or gap.content not in ("calls", "nothing") for gap in gaps)
-    is_regular = bool(wall.period(np.array([gap.row for gap in gaps], np.int64)))
-    return not is_special and not is_regular and _total_ps(gaps) < _SHORT_MS * PS_PER_MS * len(gaps)
 
 
 def _total_ps(gaps: Sequence[Gap]) -> int:

@@ -110,8 +110,12 @@ def compare(results: Results) -> Hosts:
     sharing = [place for place in members if parts[place].collectives is not None]
     if len(sharing) > 1:
         of_sharing = [breakdowns[place] for place in sharing]
-        late, offsets = _late(of_sharing, [part for place in sharing if (part := parts[place].collectives) is not None])
-        for place, clock in zip(sharing, offsets, strict=True):
+        collectives = [part for place in sharing if (part := parts[place].collectives) is not None]
+        waits = match_collectives(collectives)
+        grid = step_grid(of_sharing, collectives, waits)
+        waited = [waited_in_steps(*each) for each in zip(of_sharing, collectives, waits, strict=True)]
+        late = late_steps(of_sharing, grid, grid.of_hosts(waited))
+        for place, clock in zip(sharing, clock_offsets(collectives, waits), strict=True):
             clocks[place] = clock
     tasks = _told_together(breakdowns)
     durations_ps = [breakdown.steps.duration_ps[breakdown.steps.headline] for breakdown in breakdowns]
@@ -136,16 +140,6 @@ def compare(results: Results) -> Hosts:
         cut=sum(each.cut for each in counted),
         chips=join_chips(part.chips for part in parts),
     )
-
-
-def _late(
-    breakdowns: Sequence[Breakdown], collectives: Sequence[Collectives]
-) -> tuple[LateSteps | None, list[ClockOffset | None]]:
-    """Return the steps of hosts with shared collectives, their last hosts, and the clock offset of each host."""
-    waits = match_collectives(collectives)
-    grid = step_grid(breakdowns, collectives, waits)
-    waited = [waited_in_steps(*each) for each in zip(breakdowns, collectives, waits, strict=True)]
-    return late_steps(breakdowns, grid, grid.of_hosts(waited)), [*clock_offsets(collectives, waits)]
 
 
 def _told_together(breakdowns: Sequence[Breakdown]) -> list[Task]:

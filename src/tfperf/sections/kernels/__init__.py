@@ -204,11 +204,6 @@ _REGION_COLUMNS = (
 )
 
 
-def _families(results: Results) -> Data | None:
-    kernels = results["kernels"]
-    return kernels.by_family(results["xla"].ops) if len(kernels) else None
-
-
 def _kernels(method: str, results: Results) -> Data | None:
     kernels = results["kernels"]
     columns: Data | None = getattr(kernels, method)() if len(kernels) else None
@@ -362,7 +357,7 @@ KERNEL_FAMILIES = TableSpec(
         "sort and the like, other. [Families](kernels.md#families) has the rules."
     ),
     columns=_FAMILY_COLUMNS,
-    data=_families,
+    data=lambda results: results["kernels"].by_family(results["xla"].ops) if len(results["kernels"]) else None,
     name_key="family",
     ranked=Ranked("percent"),
 )

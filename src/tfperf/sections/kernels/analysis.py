@@ -313,7 +313,7 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
             "mean_us": (self.total_ps / np.maximum(self.occurrences, 1) / PS_PER_US).tolist(),
             "min_us": (self.min_ps / PS_PER_US).tolist(),
             "max_us": (self.max_ps / PS_PER_US).tolist(),
-            "median_us": [*map(_us, self.median_ps)],
+            "median_us": [None if ps is None else ps / PS_PER_US for ps in self.median_ps],
             "stdev_us": [*map(_stdev_us, self.occurrences.tolist(), self.squares.tolist())],
         }
 
@@ -380,10 +380,6 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
                 sums[kernel.op] += total_ps
         ops = sorted(sums, key=lambda op: (-sums[op], op))
         return {op.hlo_op or op.name: sums[op] for op in ops}
-
-
-def _us(value_ps: float | None) -> float | None:
-    return None if value_ps is None else value_ps / PS_PER_US
 
 
 def _stdev_us(count: int, squares: float) -> float | None:

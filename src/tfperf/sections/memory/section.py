@@ -45,12 +45,16 @@ def build(results: Results) -> Section:
         elif memory.malformed_events:
             note = f"The {memory.malformed_events:,} allocator events do not record the memory in use."
         return Section("memory", "Memory", notes=(note,))
+    charts = [sparkline(alike[0], names_of(alike, memory)) for alike in memory.alike[:_CHARTS]]
+    times = [time for chart in charts for time in (chart.times[0], chart.times[-1])]
+    if len(memory.captures_ps) == 1:  # on the clock of the allocators
+        times += [time_ps / PS_PER_MS for time_ps in memory.captures_ps[0]]
     return Section(
         "memory",
         "Memory",
         findings=(*findings_of(memory), *_room(results)),
         facts=_facts(memory),
-        charts=_charts(memory),
+        charts=tuple(replace(chart, span=(min(times), max(times))) for chart in charts),
         tables=_tables(results),
         detail_notes=_notes(memory),
         pointer="More: -s memory.",
@@ -133,15 +137,6 @@ def _of_fullest(spec: TableSpec, results: Results, rows_of: Callable[[Allocator]
     owners = zip(table.data["host"], table.data["allocator"], strict=True)
     rows = tuple(row for row, owner in enumerate(owners) if owner == (fullest.host, fullest.name))
     return replace(table, rows_for_people=rows)
-
-
-def _charts(memory: Memory) -> tuple[Sparkline, ...]:
-    """Return the memory in use of the first allocators, on one time axis: the capture, if it is on their clock."""
-    charts = [sparkline(alike[0], names_of(alike, memory)) for alike in memory.alike[:_CHARTS]]
-    times = [time for chart in charts for time in (chart.times[0], chart.times[-1])]
-    if len(memory.captures_ps) == 1:
-        times += [time_ps / PS_PER_MS for time_ps in memory.captures_ps[0]]
-    return tuple(replace(chart, span=(min(times), max(times))) for chart in charts)
 
 
 def sparkline(allocator: Allocator, name: str) -> Sparkline:

@@ -481,7 +481,13 @@ def _numbered_stacks(frames: PythonFrames) -> tuple[Int64s, list[int], list[int]
 
     Levels are numbered from the outermost frames inward; calls of one function in one stack share a number.
     """
-    depth, size = _depths(frames.parent), int(frames.name.max()) + 1
+    # The number of frames around each frame; pointers double their reach in each round.
+    depth, ancestor = (frames.parent >= 0).astype(np.int64), frames.parent
+    while (ancestor >= 0).any():
+        outer = np.maximum(ancestor, 0)
+        depth = depth + np.where(ancestor >= 0, depth[outer], 0)
+        ancestor = np.where(ancestor >= 0, ancestor[outer], -1)
+    size = int(frames.name.max()) + 1
     order = np.argsort(depth, kind="stable")
     number = np.full(len(frames) + 1, -1, np.int64)  # the last entry represents no frame (-1)
     above: list[int] = []
@@ -492,13 +498,3 @@ def _numbered_stacks(frames: PythonFrames) -> tuple[Int64s, list[int], list[int]
         above.extend((keys // size - 1).tolist())
         name.extend((keys % size).tolist())
     return number[:-1], above, name
-
-
-def _depths(parent: Int64s) -> Int64s:
-    """Return the number of frames around each frame; pointers double their reach in each round."""
-    depth, ancestor = (parent >= 0).astype(np.int64), parent
-    while (ancestor >= 0).any():
-        above = np.maximum(ancestor, 0)
-        depth = depth + np.where(ancestor >= 0, depth[above], 0)
-        ancestor = np.where(ancestor >= 0, ancestor[above], -1)
-    return depth

@@ -105,7 +105,11 @@ def derive(results: Results) -> Roofline:
     for row in ops:
         times[row.judged.bound] += row.work.time_ps
     times[None] += max(0, whole_ps - sum(times.values()))
-    peaks, precision = framework.peaks, _main_precision(every)
+    matrix_flops = Counter[Precision | None]()
+    for op in every:
+        matrix_flops[op.precision] += int((op.matrix_flops or 0) * op.runs)
+    (main, most), *_ = matrix_flops.most_common(1) or [(None, 0)]
+    peaks, precision = framework.peaks, main if most else None
     peak, bandwidth = peaks.flops_per_second(precision), peaks.bytes_per_second
     known_ps = sum(row.work.time_ps for row in ops)
     run = [(row.op, float(row.op.runs)) for row in ops]
@@ -126,14 +130,6 @@ def derive(results: Results) -> Roofline:
         kernels=tuple(op for op in compiled if op.pass_flops is not None or op.is_least),
         is_tpu=xla.place == "tpu",
     )
-
-
-def _main_precision(ops: Iterable[HloOp | FrameworkOp]) -> Precision | None:
-    sums = Counter[Precision | None]()
-    for op in ops:
-        sums[op.precision] += int((op.matrix_flops or 0) * op.runs)
-    (precision, flops), *_ = sums.most_common(1) or [(None, 0)]
-    return precision if flops else None
 
 
 def _utilisation(
@@ -659,21 +655,18 @@ def _elementwise(op: OpShapes) -> OpWork | None:
     if kind == "AddN":
         dims = {tensor.dims for tensor in tensors}
         return _known((len(tensors) - 1) * tensors[0].elements, tensors, tensors[0]) if len(dims) == 1 else None
-    shape = _result_shape(kind, tensors)
+    if kind == "BiasAdd":
+        # A bias has the length of one dimension of the other input.
+        is_bias = len(tensors) == 2 and len(tensors[1].dims) == 1 and tensors[1].dims[0] in tensors[0].dims
+        shape = tensors[0].dims if is_bias else None
+    else:
+        shape = broadcast(*(tensor.dims for tensor in tensors))
     result_type = _result_type(op, kind, tensors)
     if shape is None or not result_type:
         return None
     result = Tensor(result_type, shape)
     operations = 0 if kind in _NO_OPERATION else _PER_ELEMENT.get(kind, 1)
     return _known(operations * result.elements, tensors, result)
-
-
-def _result_shape(kind: str, tensors: Sequence[Tensor]) -> tuple[int, ...] | None:
-    """Return the shape of an elementwise op's result; a bias has the length of one dimension of the other input."""
-    if kind == "BiasAdd":
-        is_bias = len(tensors) == 2 and len(tensors[1].dims) == 1 and tensors[1].dims[0] in tensors[0].dims
-        return tensors[0].dims if is_bias else None
-    return broadcast(*(tensor.dims for tensor in tensors))
 
 
 def _result_type(op: OpShapes, kind: str, tensors: Sequence[Tensor]) -> str:

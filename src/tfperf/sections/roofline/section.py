@@ -116,14 +116,14 @@ def _points(roofline: Roofline) -> tuple[tuple[tuple[str, float, float], ...], t
         (unknown, "unknown operations or bytes"),
         (low, f"below {format_number(floor)} TFLOP/s"),
     )
-    texts = [f"{why}: {_largest(ops)}" for ops, why in kinds if ops]
+    texts = [f"{why}: {_largest([each[:2] for each in ops], 'more op')}" for ops, why in kinds if ops]
     remark = f"Not drawn (shares of device time): {'; '.join(texts)}." if texts else ""
     return tuple(points), tuple(shares), remark
 
 
-def _largest(ops: Sequence[tuple[str, float, float | None]]) -> str:
-    first = ", ".join(f"{name} {format_percent(share)}%" for name, share, _ in ops[:_UNTOLD])
-    more = f" and {counted(len(ops) - _UNTOLD, 'more op')}" if len(ops) > _UNTOLD else ""
+def _largest(shares: Sequence[tuple[str, float]], others: str) -> str:
+    first = ", ".join(f"{name} {format_percent(share)}%" for name, share in shares[:_UNTOLD])
+    more = f" and {counted(len(shares) - _UNTOLD, others)}" if len(shares) > _UNTOLD else ""
     return f"{first}{more}"
 
 
@@ -131,9 +131,8 @@ def _untold(roofline: Roofline) -> tuple[str, ...]:
     shares = sorted(roofline.untold_percent.items(), key=lambda each: (-each[1], each[0]))
     if not shares:
         return ()
-    first = ", ".join(f"{kind} {format_percent(share)}%" for kind, share in shares[:_UNTOLD])
-    others = f" and {counted(len(shares) - _UNTOLD, 'other type')}" if len(shares) > _UNTOLD else ""
-    return (f"Input shapes do not determine the work of {first}{others} (shares of device time).",)
+    kinds = _largest(shares, "other type")
+    return (f"Input shapes do not determine the work of {kinds} (shares of device time).",)
 
 
 def _kernels(roofline: Roofline) -> tuple[str, ...]:

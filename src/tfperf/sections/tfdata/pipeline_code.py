@@ -127,7 +127,12 @@ def calls_of(pipeline: Pipeline, index: int) -> Calls:
     """Return the calls that produce the elements of a pipeline through a stage, the source first."""
     path = _path(pipeline, index)
     functions, calls = iter(_FUNCTIONS), list[Call]()
-    source = path.pop(0) if path and _is_source(pipeline, path[0]) else -1
+    source = -1
+    if path:
+        name = pipeline.stages[path[0]].name
+        is_known = name.startswith((*_SOURCES, "DataService")) or _OPENS.match(name) or _MERGES.match(name)
+        if is_known or len(pipeline.inputs(path[0])) > 1:
+            source = path.pop(0)
     calls.append(_source(pipeline, source, functions))
     for stage in path:
         calls += _calls_of_stage(pipeline, stage, functions)
@@ -148,12 +153,6 @@ def _path(pipeline: Pipeline, index: int) -> list[int]:
         if _MERGES.match(name) and index in path[place + 1 :]:
             start = place + 1
     return path[start:end][::-1]
-
-
-def _is_source(pipeline: Pipeline, index: int) -> bool:
-    name = pipeline.stages[index].name
-    known = name.startswith((*_SOURCES, "DataService")) or _OPENS.match(name) or _MERGES.match(name)
-    return bool(known) or len(pipeline.inputs(index)) > 1
 
 
 def _source(pipeline: Pipeline, index: int, functions: Iterator[str]) -> Call:

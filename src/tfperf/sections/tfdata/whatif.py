@@ -308,7 +308,10 @@ def possible_changes(
         is_map = stage.name in (*MAPS, "MapAndBatch")
         if stage.runs and function_ms and is_map and pipeline.is_sequential(index) and pipeline.is_waited_for(index):
             yield in_parallel(index, work_ms=function_ms)
-        if stage.name.startswith(_SOURCES) and _may_read_several(pipeline, index):
+        is_read_in_parallel = any("ParallelInterleave" in pipeline.stages[at].name for at in pipeline.consumers(index))
+        # A generator that Keras reads may belong to Keras itself, which has other options to read in parallel.
+        is_source = stage.name.startswith(_SOURCES) and not pipeline.is_bare_generator
+        if is_source and pipeline.is_waited_for(index) and not is_read_in_parallel:
             yield in_parallel(index, work_ms=work_ms)
     yield from _caches(pipeline, load, works_ms=works_ms, least_ms=least_ms)
     for index, stage in enumerate(pipeline.stages):
@@ -344,15 +347,6 @@ def _caches(pipeline: Pipeline, load: Load, *, works_ms: list[float], least_ms: 
 
 def _function_ms(stage: StageStats, work_ms: float) -> float:
     return stage.run_ps / max(stage.held_ps, 1) * work_ms
-
-
-def _may_read_several(pipeline: Pipeline, index: int) -> bool:
-    """Return whether steps wait for a source that is not read in parallel yet.
-
-    A generator that Keras reads may belong to Keras itself, which has other options for that.
-    """
-    reads_several = any("ParallelInterleave" in pipeline.stages[each].name for each in pipeline.consumers(index))
-    return pipeline.is_waited_for(index) and not reads_several and not pipeline.is_bare_generator
 
 
 def _without(pipeline: Pipeline, load: Load, removed_ms: dict[int, float]) -> Load:

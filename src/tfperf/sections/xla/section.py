@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Results, present
 from tfperf.base.units import counted, format_bytes, percent
-from tfperf.formats.hlo.buffers import Plan
 from tfperf.report.model import Fact, Level, Quantity, Section, Sparkline, Table, at_levels
 from tfperf.sections.xla import (
     HLO_BUFFERS,
@@ -25,6 +25,9 @@ from tfperf.sections.xla import (
     program_ids,
 )
 from tfperf.sections.xla.analysis import Xla
+
+if TYPE_CHECKING:
+    from tfperf.formats.hlo.buffers import Plan
 
 _TITLE = "XLA programs"
 NO_PROGRAMS = "No XLA program ran in this capture."

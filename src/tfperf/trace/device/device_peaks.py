@@ -111,7 +111,12 @@ def peaks_of(plane: Plane, own: Sequence[DeviceModel] = ()) -> DevicePeaks:
     rate = _number(plane, "memory_bandwidth")
     if rate and not (vendor(plane) == "amd" and _capability(plane) in _HALVED):
         bandwidth = DevicePeaks(memory_gb_per_second=rate / 1e9, memory_source="the driver, as recorded in the profile")
-    layers = [_of_model(users), _of_model(public), stated, _by_clock(plane, public), bandwidth]
+    by_clock, clock, cores = DevicePeaks(), _number(plane, "clock_rate"), _number(plane, "core_count")
+    if clock and cores and not (public is not None and public.teraflops):
+        per_clock = _PER_CLOCK.get((vendor(plane), _capability(plane)), {})
+        peaks = {precision: count * cores * clock * 1e3 / 1e12 for precision, count in per_clock.items()}
+        by_clock = DevicePeaks(teraflops=peaks, compute_source="cores x clock x operations per clock")
+    layers = [_of_model(users), _of_model(public), stated, by_clock, bandwidth]
     teraflops: dict[Precision, float] = {}
     compute_sources: dict[str, None] = {}
     for layer in layers:
@@ -217,13 +222,3 @@ _PER_CLOCK: Mapping[tuple[str, str], Mapping[Precision, int]] = {
 """Dense operations per clock and core, by vendor and compute capability."""
 _HALVED = ("9.4", "9.5")
 """AMD GPUs for which ROCm states half of the bandwidth."""
-
-
-def _by_clock(plane: Plane, model: DeviceModel | None) -> DevicePeaks:
-    """Return the arithmetic peak of a GPU from its cores and clock (kHz); empty if either is unknown."""
-    clock, cores = _number(plane, "clock_rate"), _number(plane, "core_count")
-    per_clock = _PER_CLOCK.get((vendor(plane), _capability(plane)), {})
-    teraflops = {precision: count * cores * clock * 1e3 / 1e12 for precision, count in per_clock.items()}
-    if not clock or not cores or (model is not None and model.teraflops):
-        return DevicePeaks()
-    return DevicePeaks(teraflops=teraflops, compute_source="cores x clock x operations per clock")

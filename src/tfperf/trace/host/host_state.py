@@ -191,8 +191,14 @@ def host_states(trace: HostTrace, links: LaunchLinks) -> HostStates:
         if trace.planes[line.plane].kind != "host" or line.derived or line.stop <= line.start:
             continue
         rows = slice(line.start, line.stop)
-        code[rows] = _on_thread(code[rows], line.name, is_main=index == main)
-        lines[index] = _times(code[rows], trace.start_ps[rows], trace.end_ps[rows], for_room[trace.name[rows]])
+        states = code[rows]
+        if line.name.startswith("tf_data_"):
+            states[states != State.INPUT] = State.NONE
+        elif index == main:
+            states[states == State.OTHER] = State.PYTHON
+        else:  # only Python of the main thread matters
+            states[states == State.PYTHON] = State.NONE
+        lines[index] = _times(states, trace.start_ps[rows], trace.end_ps[rows], for_room[trace.name[rows]])
         starts.append(int(trace.start_ps[rows].min()))
         ends.append(int(trace.end_ps[rows].max()))
     recorded = Intervals(np.array([min(starts)]), np.array([max(ends)])) if starts else EMPTY
@@ -240,15 +246,6 @@ def _silence_input_functions(trace: HostTrace, code: Codes) -> None:
         after = np.maximum(np.searchsorted(start, trace.end_ps[runs[places]]), first + 1)
         depth = np.bincount(first, minlength=len(start) + 1) - np.bincount(after, minlength=len(start) + 1)
         code[line.start : line.stop][np.cumsum(depth)[:-1] > 0] = State.NONE
-
-
-def _on_thread(code: Codes, name: str, *, is_main: bool) -> Codes:
-    """Return the states of a thread's events; only Python of the main thread matters."""
-    if name.startswith("tf_data_"):
-        return np.where(code == State.INPUT, code, State.NONE).astype(np.uint8)
-    if is_main:
-        return np.where(code == State.OTHER, State.PYTHON, code).astype(np.uint8)
-    return np.where(code == State.PYTHON, State.NONE, code).astype(np.uint8)
 
 
 def _times(code: Codes, start: Int64s, end: Int64s, for_room: Bools) -> dict[State, Intervals]:

@@ -56,7 +56,11 @@ def task_of(trace: HostTrace) -> Task:
     if any(line.name.startswith(_OF_DATA_SERVICE) for line in trace.host_lines):
         fetches = mask(trace.names, is_fetch)
         return Task("" if len(trace.host_events(fetches)) else "tf.data worker")
-    return _of_cluster(trace, _named_task(trace) or Task())
+    known = _tasks(trace).most_common(2)
+    if not known or (len(known) > 1 and known[1][1] >= _ITS_OWN * known[0][1]):
+        return _of_cluster(trace, Task())
+    job, index = known[0][0]
+    return _of_cluster(trace, Task(_ROLES[job], f"{job}:{index}"))
 
 
 def _of_cluster(trace: HostTrace, named: Task) -> Task:
@@ -66,15 +70,6 @@ def _of_cluster(trace: HostTrace, named: Task) -> Task:
     runs = any(name.startswith(_LOCAL) for name in trace.names)
     sends = all(any(name.startswith(prefix) for name in trace.names) for prefix in _REMOTE)
     return Task("coordinator", named.name) if sends and not runs else named
-
-
-def _named_task(trace: HostTrace) -> Task | None:
-    """Return the task that most calls and sends name; None if none do, or if the process runs several tasks."""
-    known = _tasks(trace).most_common(2)
-    if not known or (len(known) > 1 and known[1][1] >= _ITS_OWN * known[0][1]):
-        return None
-    job, index = known[0][0]
-    return Task(_ROLES[job], f"{job}:{index}")
 
 
 def runs_several_tasks(trace: HostTrace) -> bool:

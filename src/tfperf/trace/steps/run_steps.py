@@ -52,8 +52,10 @@ def from_runs(trace: HostTrace, pattern: str | None = None) -> Steps | None:
         accepts = re.compile(fnmatch.translate(pattern)).match if "*" in pattern else pattern.__eq__
         wanted = mask(runs.names, lambda name: accepts(name) or accepts(module_name(name)))
         runs = runs.only(wanted[runs.name])
-    else:
-        runs, others = _of_first_loop(trace, runs)
+    elif (calls := find_jax_calls(trace)) is not None:
+        # Other loops may call functions at the same time.
+        mine, others = of_first_loop(trace, calls)
+        runs = runs.only(lookup(np.setdiff1d(calls.row, mine.row), runs.call) < 0)
     if not len(runs):
         return None
     chip = _slowest(runs)
@@ -100,16 +102,6 @@ def with_runs(trace: HostTrace, steps: Steps) -> Steps | None:
         return _from_run_to_run(trace, steps, work)
     flags = np.where(_compiles(trace, first, last), RETRACE, "")
     return replace(steps, end_ps=np.maximum(steps.end_ps, work.done), flags=tuple(flags.tolist()))
-
-
-def _of_first_loop(trace: HostTrace, runs: TpuRuns) -> tuple[TpuRuns, tuple[str, ...]]:
-    """Return the runs without those of other loops that call functions at the same time, and a sentence for each."""
-    calls = find_jax_calls(trace)
-    if calls is None:
-        return runs, ()
-    mine, others = of_first_loop(trace, calls)
-    strangers = np.setdiff1d(calls.row, mine.row)
-    return runs.only(lookup(strangers, runs.call) < 0), others
 
 
 def _slowest(runs: TpuRuns) -> Int64s:

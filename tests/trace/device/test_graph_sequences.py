@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from tfperf.formats.hlo.schedule import Schedule, ScheduledOp
-from tfperf.trace.device.schedule_match import GraphSequence, Symbols, match_sequences
+from tfperf.formats.hlo.hlo_proto import Schedule, ScheduledOp
+from tfperf.trace.device.graph_ops import GraphSequence, Symbols, match_sequences
 
 FILL, GEMM, SPLIT, DNN = "Memset 0", "nvjet_sm90_tst_128x128", "cublasLt::splitKreduce_kernel", "cudnn_generated_sdpa"
 
