@@ -365,12 +365,18 @@ def memory_bound(case: Case) -> Cause | None:
         average = sum(time_ps * share for time_ps, share in known) / whole
         quantities = [Quantity("bandwidth", average, of=rows[0].op.op)]
         of_bandwidth = f", at {quantities[0]} of the bandwidth"
+    fewer_bytes = case.without_estimate("fewer_bytes")
+    wide = [row for row in rows if not row.op.array_types or _WIDE.search(row.op.array_types)]
+    if wide:
+        part = _time_ps(wide) / _time_ps(rows)
+        text = f"{format_percent(100.0 * part)}% of that is in ops on 32-bit numbers; 16 bit at most halves their bytes"
+        fewer_bytes = case.action("fewer_bytes", cost, Range(0.0, 0.5 * part), text)
     return case.cause(
         "memory_bound",
         "Memory-bound work",
         cost,
         f"{_first_of(rows)} with little compute per byte{of_bandwidth}",
-        actions=(_fewer_bytes(case, rows, cost),),
+        actions=(fewer_bytes,),
         rests_on=_row_of(rows),
         confidence="medium",
         quantities=quantities,
@@ -561,16 +567,6 @@ def _row_of(rows: list[RooflineOp]) -> tuple[Evidence]:
 
 
 _WIDE = re.compile(r"\b(?:f32|f64|s64|u64|c64|c128|float|double|int64|complex\d+)\[")
-
-
-def _fewer_bytes(case: Case, rows: list[RooflineOp], cost: Range) -> Action | None:
-    """Return the advice to move fewer bytes: 16 bit at most halves the bytes of ops on 32-bit numbers."""
-    wide = [row for row in rows if not row.op.array_types or _WIDE.search(row.op.array_types)]
-    if not wide:
-        return case.without_estimate("fewer_bytes")
-    part = _time_ps(wide) / _time_ps(rows)
-    text = f"{format_percent(100.0 * part)}% of that is in ops on 32-bit numbers; 16 bit at most halves their bytes"
-    return case.action("fewer_bytes", cost, Range(0.0, 0.5 * part), text)
 
 
 def _larger_products(case: Case, rows: list[RooflineOp], cost: Range) -> Action | None:

@@ -314,7 +314,8 @@ def between_calls(
     by_itself = ((runs_it < 0) | entries[runs_it]) & (owner >= 0) & of_framework[owner]
     of_part = by_itself[part]
     in_program = intersection(outside, union(start[~of_part], end[~of_part]))
-    waits, computes = are(_waits), are(_computes)
+    waits = are(lambda each: (not each.file and _WAITS.fullmatch(each.name.rpartition(".")[2])) or _awaits_device(each))
+    computes = are(_computes)
     collects = are(lambda each: each.shown == "gc.collect")
     # Recursive calls count once.
     group, begin, stop = frames.spans(function)
@@ -356,11 +357,6 @@ def _nearest(parent: Int64s, wanted: Bools) -> Int64s:
     for _ in range(_DEEPEST):
         found = np.where(found >= 0, found[found], -1)
     return np.where((found >= 0) & wanted[found], found, -1)
-
-
-def _waits(function: PythonFunction) -> bool:
-    in_c = not function.file and bool(_WAITS.fullmatch(function.name.rpartition(".")[2]))
-    return in_c or _awaits_device(function)
 
 
 def _awaits_device(function: PythonFunction) -> bool:

@@ -50,13 +50,20 @@ def build(results: Results) -> Section:
         kernels = () if roofline is None else _kernels(roofline)
         return Section("roofline", _TITLE, notes=kernels or (_NOTHING,), level="full")
     has_peaks = bool(roofline.peaks.teraflops or roofline.peaks.memory_gb_per_second)
+    notes = [*_kernels(roofline)]
+    untold = sorted(roofline.untold_percent.items(), key=lambda each: (-each[1], each[0]))
+    if untold:
+        kinds = _largest(untold, "other type")
+        notes.append(f"Input shapes do not determine the work of {kinds} (shares of device time).")
+    if not has_peaks:
+        notes.append(_NO_PEAKS)
     return Section(
         "roofline",
         _TITLE,
         facts=(*_peaks(roofline), *_judged(roofline), *_used(roofline)) if has_peaks else (),
         charts=charts_of(roofline),
         tables=present(ROOFLINE_OPS.build(results)),
-        notes=(*_kernels(roofline), *_untold(roofline), *(() if has_peaks else (_NO_PEAKS,))),
+        notes=tuple(notes),
         detail_notes=_TPU_NOTES if roofline.is_tpu else (_BYTES,),
         pointer="More: -s roofline.",
     )
@@ -125,14 +132,6 @@ def _largest(shares: Sequence[tuple[str, float]], others: str) -> str:
     first = ", ".join(f"{name} {format_percent(share)}%" for name, share in shares[:_UNTOLD])
     more = f" and {counted(len(shares) - _UNTOLD, others)}" if len(shares) > _UNTOLD else ""
     return f"{first}{more}"
-
-
-def _untold(roofline: Roofline) -> tuple[str, ...]:
-    shares = sorted(roofline.untold_percent.items(), key=lambda each: (-each[1], each[0]))
-    if not shares:
-        return ()
-    kinds = _largest(shares, "other type")
-    return (f"Input shapes do not determine the work of {kinds} (shares of device time).",)
 
 
 def _kernels(roofline: Roofline) -> tuple[str, ...]:
