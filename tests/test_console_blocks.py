@@ -43,8 +43,13 @@ HERE = {
     "s3://bucket/reports/": "",
     "s3://bucket/": "",
     "gs://bucket/": "",
+    "tfperf xla logs": "tfperf xla sample_traces/gpu_transformer",
+    "--op fusion.3": "--op gemm_fusion_dot.65",
+    "--program jit_step": "--program jit_train",
+    'tfperf query logs "select layer': 'tfperf query sample_traces/gpu_transformer "select layer',
 }
-"""Addresses of profiles and reports, which `tests/storage` reads and writes at servers of its own, as paths."""
+"""Addresses of profiles and reports, which `tests/storage` reads and writes at servers of its own, as paths; and names
+of XLA programs and ops, as in a sample."""
 _CLUSTER = {"worker": ["127.0.0.1:2222"]}
 _FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _TRAIN = """

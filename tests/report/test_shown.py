@@ -219,7 +219,7 @@ def test_ranked_tables_are_in_that_order(tmp_path: Path, samples: Path) -> None:
                 ranks = [value or 0 for value, other in values if other == part]
                 assert ranks == sorted(ranks, reverse=True), table.name
     declared = {spec.name for spec in all_tables() if spec.ranked and not spec.ranked.each and spec.in_report}
-    assert declared - found == {"device_op_patterns", "host_op_patterns"}, "in these profiles, no op repeats"
+    assert declared - found == {"host_op_patterns"}, "in these profiles, no op repeats"
 
 
 def test_an_answer_says_where_the_rest_is_unless_that_follows() -> None:

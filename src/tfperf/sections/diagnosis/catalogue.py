@@ -190,7 +190,7 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     ),
     "double_precision": CauseMeaning(
         "ops compute in float64, which takes about twice as long as float32",
-        "40 to 80% of the time of these ops, part of the category Host compute",
+        "40 to 80% of the time of these ops, part of the category Host compute, or Device compute for XLA ops of a GPU",
     ),
     "optimizer_update": CauseMeaning("the optimizer's update takes 30% of the step or more", _HOST_COMPUTE),
     "dominant_layer": CauseMeaning(
@@ -259,7 +259,7 @@ CAUSE_TITLES: Mapping[str, tuple[str, ...]] = {
     "fetch_results": ("Reading metrics", "Reading variables", "Reading device arrays", "Writing summaries"),
     "eager_ops": ("Eager execution", "Eager execution of tf.functions"),
     "run_eagerly": ("compile(run_eagerly=True)",),
-    "numpy_conversion": ("Converting NumPy arrays",),
+    "numpy_conversion": ("Converting NumPy arrays", "Copying NumPy arrays"),
     "iterator_per_step": ("Creating an input pipeline in each step",),
     "collectives": ("Collective communication",),
     "collectives_bound": ("Communication between hosts",),

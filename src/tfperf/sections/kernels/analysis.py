@@ -443,8 +443,10 @@ def shorten(kernels: Kernels, most: int) -> Kernels:
     tally: Tally = {}
     _add_rows(tally, kernels, (*kernels.kernels[:most], *[OTHERS] * (len(kernels) - most)))
     others = ("copies", "devices", "launches", "precision", "has_tensor_cores", "async_copies", "regions", "api_calls")
-    cut = dict.fromkeys(short_name(kernel.name) for kernel in kernels.kernels[most:])
-    name_median_ps = {**kernels.name_median_ps, **cut}
+    kept = {short_name(kernel.name) for kernel in kernels.kernels[:most]}
+    cut = {short_name(kernel.name) for kernel in kernels.kernels[most:]}
+    medians = kernels.name_median_ps.items()
+    name_median_ps = {name: None if name in cut else value for name, value in medians if name in kept}
     return _kernels(tally, name_median_ps=name_median_ps, **{name: getattr(kernels, name) for name in others})
 
 
