@@ -25,7 +25,7 @@ SHARED_BY_FILES = ("jobs: dict[str, Job]", "from real_runs import", "s3: WebServ
 """What is started or analyzed once for all tests of a worker: one worker runs the files that have it."""
 
 # A test must not fail because the machine is busy.
-settings.register_profile("tfperf", deadline=None, max_examples=25)
+settings.register_profile("tfperf", deadline=None, max_examples=15)
 settings.register_profile("quick", deadline=None, max_examples=8)
 settings.load_profile("tfperf")
 

@@ -36,6 +36,9 @@ SHORTER = {
     "train.py --epochs 3": "train.py",
     "--steps 50..59 train.py": "train.py",
     "--after 30s --duration 2s train.py": "train.py",
+    "--host-tracer-level 3 train.py": "train.py",
+    "--profiler-option gpu_max_activity_api_events=4000000 train.py": "train.py",
+    "--profiler-option tpu_trace_mode=TRACE_COMPUTE train.py": "train.py",
     "--stop-after-profile train.py": "--stop-after-profile -o report.html train.py",
 }
 HERE = {

@@ -7,6 +7,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -200,13 +201,22 @@ def words_of(document: dict[str, Any]) -> Iterator[str]:
                 yield from (row[key] for row in table["rows"] for key in ("category", "stage") if row.get(key))
 
 
+@cache
+def all_known() -> tuple[Any, ...]:
+    return tuple(_known(click.Context(main)))
+
+
+@cache
+def is_explained(word: str) -> bool:
+    return bool(find(word, all_known()))
+
+
 @pytest.mark.parametrize("file", sorted((ROOT / "tests" / "gold").glob("*.json")), ids=lambda file: file.stem)
 def test_every_label_on_a_screen_is_explained(file: Path) -> None:
-    known = tuple(_known(click.Context(main)))
     words = set(words_of(json.loads(file.read_text(encoding="utf-8"))))
     devices = re.compile(r"(GPU|TPU):\d+")
     assert len(words) > 200
-    assert sorted(word for word in words if not devices.fullmatch(word) and not find(word, known)) == []
+    assert sorted(word for word in words if not devices.fullmatch(word) and not is_explained(word)) == []
 
 
 def titles_in_code() -> Iterator[str]:
