@@ -4,8 +4,8 @@
 
 For each profile: is the built-in cause first, are all steps there, is the step as long as the program measured it, do
 compute, copies and idle time of the device make up the wall time, are the copied bytes those of the program, are
-products in the precision that was asked for, is no rate above the peak of the device, and is no estimate of an advice
-better than its change measured. Prints a line for each, then a line for each question. --logs keeps the profiles as
+products in the requested precision, are all rates below the peak of the device, and are all estimates at most as good
+as the measured change. Prints a line for each, then a line for each question. --logs keeps the profiles as
 logdirs, to look at and to take samples from.
 
 Exit codes: 0 everything holds, 1 something does not.

@@ -61,7 +61,7 @@ def jax_has_started() -> bool:
 
 
 def compiling() -> list[FrameType]:
-    """Return a frame of each compilation of JAX that runs: the outermost of its thread, which tells it from others."""
+    """Return a frame of each compilation of JAX that runs: the outermost frame of its thread, which identifies it."""
     frames = []
     for frame in sys._current_frames().values():
         found, current = None, cast(FrameType | None, frame)

@@ -368,7 +368,7 @@ def step_chart_lines(chart: StepChart, width: int) -> list[Line]:
 def category_marks(titles: Sequence[str]) -> tuple[Part, ...]:
     """Return a letter per category in its color: the usual one, else the first unused letter of its title.
 
-    Without compute of devices, that of the host has its mark.
+    Without device compute, host compute has its mark.
     """
     taken, marks = {style.letter for style in CATEGORY_STYLES.values()}, list[Part]()
     has_device = any(title.casefold() == "device compute" for title in titles)

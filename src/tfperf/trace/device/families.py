@@ -32,7 +32,7 @@ _OPS: dict[Family, str] = {
     "convolution": "conv fprop _wgrad _dgrad winograd im_col im_d_col igemm scudnn hcudnn fft_d_",
     "product": "gemm gemv nvjet cijk matmul cutlass xmma cublas splitkreduc splitk_reduc _dot_ _mm_ _einsum_",
 }
-"""Parts of the names of work for which a library has kernels of many kinds, where `_` stands for what is no letter."""
+"""Parts of the names of work for which a library has kernels of many kinds; `_` matches what is not a letter."""
 _NAMES: dict[Family, str] = {
     "other": "random philox redzone",
     "normalization": "softmax normaliz batchnorm batch_norm layernorm layer_norm groupnorm group_norm rmsnorm rms_norm "
@@ -97,7 +97,7 @@ def _letters(text: str) -> str:
 
 
 def _family_in(text: str, *families: Family) -> Family | None:
-    """Return the first of these families of which the text has a part."""
+    """Return the first of these families with a part that the text contains."""
     return next((each for each in families if any(part in text for part in _PARTS[each])), None)
 
 

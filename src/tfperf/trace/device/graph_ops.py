@@ -1,6 +1,6 @@
 """HLO ops of the kernels that XLA launches as CUDA graphs.
 
-As HLO op of such a kernel the profiler records the graph: `command_buffer_1`. The schedule of the program tells the
+The profiler records the graph as the HLO op of such a kernel: `command_buffer_1`. The schedule of the program has the
 HLO op; each distinct sequence of kernels is matched with it once.
 
 XLA builds a graph (command buffer) from a contiguous part of the schedule, so that the kernels of a launch are in the
