@@ -26,7 +26,7 @@ TRIED: tuple[tuple[str, int, str], ...] = (
     (f"tfperf analyze {SAMPLE}", 0, "HIGHLY input-bound"),
     (f"tfperf analyze {SAMPLE} -o report.html", 0, ""),
     (f"tfperf export-csv {SAMPLE} -o tables", 0, ""),
-    (f"tfperf check {SAMPLE} --max-input-bound 10%", 3, "BREACHED"),
+    (f"tfperf check {SAMPLE} --max-input-bound 10%", 3, "FAIL"),
     ("tfperf --help", 0, "analyze"),
     ("tfperf explain capture", 0, "capture (term)"),
     ("tfperf --version", 0, "tfperf"),
