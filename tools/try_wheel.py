@@ -39,7 +39,7 @@ TRIED: tuple[tuple[str, int, str], ...] = (
     (f"tfperf query {SAMPLE} 'select 1'", 1, "tfperf[sql]"),
     ("tfperf run train.py", 1, "TensorFlow is not installed in this Python"),
     (f'python -c \'import tfperf; print(tfperf.load("{SAMPLE}")["steps"].table.columns)\'', 0, "step_time_ms"),
-    ("python -c 'import tfperf; tfperf.start(\"logs\")'", 1, "pip install tensorflow"),
+    ("python -c 'import tfperf; tfperf.start(\"logs\")'", 1, "neither TensorFlow nor JAX"),
 )
 """What is typed, its exit code, and what it says."""
 EVERYWHERE = 4
