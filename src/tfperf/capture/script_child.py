@@ -240,7 +240,7 @@ class _TimedProfile:
             pause_s = _FIRST_PAUSE_SECONDS if pause_s < _FIRST_PAUSE_SECONDS else min(2 * pause_s, _MAX_PAUSE_SECONDS)
 
     def _is_early(self) -> bool:
-        """Return whether nothing computes yet, or JAX has just started or compiled, which are no steps.
+        """Return whether nothing computes yet, or JAX has only just started or compiled.
 
         A program that compiles again and again is profiled all the same.
         """

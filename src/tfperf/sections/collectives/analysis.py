@@ -187,7 +187,7 @@ def _runs(trace: HostTrace, found: Participants, group: Int64s) -> tuple[Int64s,
 
 
 def _times_on_device(host: Host, plane: int, rows: Int64s) -> tuple[Int64s, Intervals | None]:
-    """Return when each collective of a device began, and when the device has none of its compute to do meanwhile."""
+    """Return the starts of the collectives of a device, and the parts of them in which it does not compute."""
     trace = host.trace
     start = trace.start_ps[rows]
     if plane < 0:
@@ -539,7 +539,7 @@ def _transfers(hosts: Sequence[_HostRuns], exchanges: Sequence[Exchange], kind_o
 
 
 def _why_unknown(exchange: Exchange, most: int, devices: int) -> str:
-    """Return why waiting cannot be told from transfer: `most` ranks were recorded together, on so many devices."""
+    """Return why waiting and transfer cannot be separated: at most `most` ranks were recorded together."""
     if not exchange.type:
         return "the type is unknown"
     if exchange.type not in _NEEDS_ALL:

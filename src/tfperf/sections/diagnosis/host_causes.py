@@ -11,7 +11,7 @@ from tfperf.base.units import PS_PER_MS, counted, format_bytes, format_ms, forma
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
 from tfperf.sections.diagnosis.catalogue import ADVICE
-from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
+from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence, Range
 from tfperf.sections.diagnosis.step_ops import RECURRENT
 from tfperf.sections.diagnosis.wall_causes import compiling_percent, compiling_text
 from tfperf.trace.steps.steps import COLLECTION, RETRACE, SLOW_FIRST
@@ -342,22 +342,8 @@ def compilation_of_capture(case: Case) -> Cause | None:
     taken = Quantity("compiling", case.program.calls.compiling_percent, "%", "the capture")
     if (taken.value or 0.0) < _OF_CAPTURE_PERCENT:
         return None
-    later = case.without_estimate("profile_later")
-    return Cause(
-        code="compilation",
-        title="Compilation",
-        kind=case.summary.kind,
-        cost_ms=None,
-        cost_percent=None,
-        detail=f"XLA compiles during {taken} of the capture, so no step is complete",
-        confidence="medium",
-        rests_on=(),
-        actions=() if later is None else (later,),
-        gain_ms=0.0,
-        step_ms=case.step_ms,
-        quantities=(taken,),
-        host=case.host,
-    )
+    text = f"XLA compiles during {taken} of the capture, so no step is complete"
+    return _of_capture(case, "compilation", "Compilation", text, "profile_later", taken=taken, confidence="medium")
 
 
 def eager_ops_of_capture(case: Case) -> Cause | None:
@@ -368,17 +354,36 @@ def eager_ops_of_capture(case: Case) -> Cause | None:
         return None
     most = ", ".join(without_middle(name, LONGEST_NAME) for name in eager.op_types[:3])
     taken = Quantity("eager_of_capture", share, "%", "the capture")
-    marks = case.without_estimate("mark_steps")
+    text = f"{int(eager.calls.sum()):,} ops outside any function take {taken} of the capture (top: {most})"
+    evidence = Evidence("functions", "eager_ops", eager.op_types[0])
+    return _of_capture(
+        case, "eager_ops", "Eager execution", text, "mark_steps", taken=taken, confidence="low", rests_on=(evidence,)
+    )
+
+
+def _of_capture(  # noqa: PLR0913  (the fields of a cause)
+    case: Case,
+    code: str,
+    title: str,
+    detail: str,
+    advice: str,
+    *,
+    taken: Quantity,
+    confidence: Confidence,
+    rests_on: tuple[Evidence, ...] = (),
+) -> Cause:
+    """Return a cause without a cost, in a capture without steps."""
+    action = case.without_estimate(advice)
     return Cause(
-        code="eager_ops",
-        title="Eager execution",
+        code=code,
+        title=title,
         kind=case.summary.kind,
         cost_ms=None,
         cost_percent=None,
-        detail=f"{int(eager.calls.sum()):,} ops outside any function take {taken} of the capture (top: {most})",
-        confidence="low",
-        rests_on=(Evidence("functions", "eager_ops", eager.op_types[0]),),
-        actions=() if marks is None else (marks,),
+        detail=detail,
+        confidence=confidence,
+        rests_on=rests_on,
+        actions=() if action is None else (action,),
         gain_ms=0.0,
         step_ms=case.step_ms,
         quantities=(taken,),

@@ -136,7 +136,7 @@ def add(tally: Tally, kernel: Kernel, sums: KernelSums) -> None:
 def joined_squares(first: tuple[int, int, float], second: tuple[int, int, float]) -> float:
     """Return the squared differences from the common mean of two sets, given as (count, sum, squared differences).
 
-    The formula is that of Chan, Golub and LeVeque (1979).
+    Formula: Chan, Golub and LeVeque (1979).
     """
     (count, total, squares), (other_count, other_total, other_squares) = first, second
     distance = other_total / other_count - total / count
@@ -445,8 +445,8 @@ def shorten(kernels: Kernels, most: int) -> Kernels:
     others = ("copies", "devices", "launches", "precision", "has_tensor_cores", "async_copies", "regions", "api_calls")
     kept = {short_name(kernel.name) for kernel in kernels.kernels[:most]}
     cut = {short_name(kernel.name) for kernel in kernels.kernels[most:]}
-    medians = kernels.name_median_ps.items()
-    name_median_ps = {name: None if name in cut else value for name, value in medians if name in kept}
+    by_name = kernels.name_median_ps.items()
+    name_median_ps = {name: None if name in cut else median_ps for name, median_ps in by_name if name in kept}
     return _kernels(tally, name_median_ps=name_median_ps, **{name: getattr(kernels, name) for name in others})
 
 

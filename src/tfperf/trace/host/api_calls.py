@@ -67,7 +67,7 @@ class ApiCalls(Struct, frozen=True, eq=False):
 
 @lru_cache(maxsize=1 << 12)
 def api_kind(name: str) -> ApiKind | None:
-    """Return the kind of call that an event of this name is; None if the name is not that of an API function."""
+    """Return the kind of API call by the name of an event; None if the name does not belong to an API function."""
     if not re.match(_API, name):
         return None
     return next((kind for pattern, kind in _KINDS if re.match(pattern, name)), "other")
