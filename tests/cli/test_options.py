@@ -17,8 +17,8 @@ from tfperf.cli import main
 
 READING = {"--run", "--host", "--hosts", "--strict"}
 COMMANDS = ("analyze", "check", "diff", "query", "timeline", "flamegraph", "export-csv", "export-parquet", "anonymize")
-ONE_FILE_AT_A_TIME = {"anonymize"}
-"""Words get their numbers in the order of hosts, so hosts are not analyzed side by side."""
+COPIES = {"anonymize"}
+"""A copy has all selected hosts, and needs no workers of a cluster."""
 
 
 def options_of(name: str) -> dict[str, click.Option]:
@@ -30,7 +30,7 @@ def options_of(name: str) -> dict[str, click.Option]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_that_reads_a_run_selects_it_alike(name: str) -> None:
     options, usual = options_of(name), options_of("analyze")
-    spread = set() if name in ONE_FILE_AT_A_TIME else {"--jobs", "--cluster", "--sample-hosts"}
+    spread = {"--jobs"} if name in COPIES else {"--jobs", "--cluster", "--sample-hosts"}
     assert READING | spread <= options.keys()
     for word in (READING | spread) - {"--run"}:
         assert options[word].help == usual[word].help, word
@@ -42,9 +42,17 @@ def test_top_has_one_default() -> None:
             option = options_of(name).get("--top")
             if option is not None:
                 yield name, option
+        tfprof = main.get_command(click.Context(main), "tfprof")
+        assert isinstance(tfprof, click.Group)
+        context = click.Context(tfprof)
+        for name in tfprof.list_commands(context):
+            command = tfprof.get_command(context, name)
+            assert command is not None
+            found = (each for each in command.params if isinstance(each, click.Option) and "--top" in each.opts)
+            yield from ((f"tfprof {name}", each) for each in found)
 
     helps = {name: str(option.help) for name, option in tops()}
-    assert {"analyze", "diff", "lint", "query"} <= helps.keys()
+    assert {"analyze", "diff", "lint", "query", "tfprof scope", "tfprof params"} <= helps.keys()
     # The rows of a query are in the order of its SQL, which can limit them.
     assert len({text for name, text in helps.items() if name != "query"}) == 1
 

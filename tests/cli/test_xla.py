@@ -69,7 +69,7 @@ def test_an_op_that_did_not_run(logdir: Path) -> None:
     ("arguments", "code", "text"),
     [
         ((), 2, "pass --op NAME for an HLO op, or --text for the whole program"),
-        (("--op", "bb"), 1, "the profile has no program with an HLO op 'bb'"),
+        (("--op", "bb"), 1, "an HLO op 'bb': did you mean b? tfperf analyze PATH -s xla lists programs and HLO ops"),
         (("--text", "--program", "nowhere"), 1, "the profile has no XLA program named 'nowhere'"),
     ],
 )

@@ -148,7 +148,7 @@ def test_all_that_is_known() -> None:
         "input 66.0%, costs 66-78%   50 steps/s   1,600 examples/s (batch size 32)",
         "device busy 12.5%   memory 3.00 GB of 4.00 GB (GPU_0_bfc)",
         "sample of 123 kB received in 0.6 s",
-        " TIME  ms IN SAMPLE  HOST OPS",
+        " SHARE      TIME ms  HOST OPS",
         " 50.0%         9.00  layer_1/MatMul",
         " 25.0%         4.50  layer_2/MatMul",
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -127,6 +128,23 @@ def test_the_key_that_quits_programs_gives_the_terminal_back(job: FakeJob, tmp_p
     terminal.wait_for("2.00")
     terminal.press("\x1c")
     terminal.end()
+
+
+def test_a_terminal_that_is_gone_ends_it_without_a_traceback(job: FakeJob, tmp_path: Path) -> None:
+    """A session of its own gets no SIGHUP, so it notices only what it writes."""
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "tfperf", "top", "--port", str(job.port), "--duration", "10ms"]
+    environment, errors = {**os.environ, "TERM": "xterm-256color"}, tmp_path / "errors"
+    with errors.open("wb") as file:
+        process = subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=file, env=environment, cwd=tmp_path, start_new_session=True
+        )
+    os.close(theirs)
+    text = b""
+    while b"whole train steps" not in text:
+        text += os.read(ours, 65536)
+    os.close(ours)
+    assert (process.wait(60), errors.read_text()) == (0, "")
 
 
 def test_a_smaller_window_is_drawn_again(job: FakeJob, tmp_path: Path) -> None:

@@ -353,19 +353,13 @@ def _damage_section(results: Results) -> Section:
     return Section("soundness", "Soundness", findings=tuple(findings), is_lead=True)
 
 
-_BY_SEVERITY: tuple[Severity, ...] = ("problem", "hint", "info")
-
-
 def _referring(sections: Sequence[Section], titles: Mapping[str, str]) -> tuple[Section, ...]:
     """Return the sections with one list of problems, which the leading sections contain.
 
-    Another finding refers only to causes on that list, by name, and is as severe as the worst of them. If none of its
-    causes is on the list, it is at most a hint.
+    Another finding with causes refers to those on that list, by name, and is no problem of its own: information. If
+    none of its causes is on the list, it is at most a hint.
     """
-    listed: dict[str, Severity] = {}
-    for section in sections:
-        for finding in section.findings if section.is_lead else ():
-            listed[finding.code] = min(listed.get(finding.code, "info"), finding.severity, key=_BY_SEVERITY.index)
+    listed = {finding.code for section in sections if section.is_lead for finding in section.findings}
     if not listed:
         return tuple(sections)
 
@@ -373,8 +367,7 @@ def _referring(sections: Sequence[Section], titles: Mapping[str, str]) -> tuple[
         if not finding.causes:
             return finding
         found = tuple(code for code in finding.causes if code in listed)
-        severities = [listed[code] for code in found] or [max(finding.severity, "hint", key=_BY_SEVERITY.index)]
-        severity = min(severities, key=_BY_SEVERITY.index)
+        severity: Severity = "info" if found or finding.severity == "info" else "hint"
         named = tuple(titles.get(code, code) for code in found)
         return replace(finding, causes=found, severity=severity, cause_titles=named)
 

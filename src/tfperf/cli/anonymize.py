@@ -16,6 +16,7 @@ from tfperf.cli import options
 @options.run_option("Copy")
 @options.HOST
 @options.HOSTS
+@options.JOBS
 @options.STRICT
 @options.address_options
 @click.option(

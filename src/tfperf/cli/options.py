@@ -312,18 +312,19 @@ HOSTS = click.option(
     multiple=True,
     help="Read only matching hosts, for example worker-* (repeatable).",
 )
+JOBS = click.option(
+    "--jobs",
+    type=AT_LEAST_ONE,
+    metavar="N",
+    help="Number of processes that read hosts.  [default: one per core, if that is faster]",
+)
 STRICT = click.option("--strict", is_flag=True, help="Fail if a host cannot be read, instead of omitting it.")
 host_options = together(
     HOSTS,
     click.option(
         "--sample-hosts", type=AT_LEAST_ONE, metavar="N", help="Analyze only N hosts, sampled evenly within each role."
     ),
-    click.option(
-        "--jobs",
-        type=AT_LEAST_ONE,
-        metavar="N",
-        help="Number of processes that analyze hosts.  [default: one per core, if that is faster]",
-    ),
+    JOBS,
     click.option(
         "--cluster", metavar="ADDRESS", help="Analyze hosts on this dask cluster, for example tcp://scheduler:8786."
     ),

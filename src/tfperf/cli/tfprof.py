@@ -241,7 +241,7 @@ view_options = options.together(
         "file=FILE, none, stdout.",
     ),
     options.FORCE,
-    click.option("--top", type=options.AT_LEAST_ONE, help="Maximum rows in reports, largest first.  [default: 40]"),
+    options.TOP,
 )
 
 

@@ -74,7 +74,8 @@ def _chosen(results: Results, program: str | None, op: str) -> tuple[Module, int
         what = f"no program with an HLO op {op!r}" if op else "no XLA program"
         asked = f" named {program!r}" if program else ""
         known = did_you_mean(op or str(program), {each.op for each in xla.ops} if op else names)
-        raise TfperfError(f"the profile has {what}{asked}" + (f"; {known}" if known else ""))
+        known = f": {known} " if known else "; "
+        raise TfperfError(f"the profile has {what}{asked}{known}tfperf analyze PATH -s xla lists programs and HLO ops")
     chosen = max(found, key=lambda program_id: (times.get(program_id, -1), program_id))
     return found[chosen], chosen
 

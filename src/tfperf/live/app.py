@@ -9,8 +9,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from typing import ClassVar
+from collections.abc import Callable, Iterable
+from typing import ClassVar, TextIO
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -37,6 +37,7 @@ from tfperf.live.screen import (
 )
 from tfperf.live.watcher import Watch
 from tfperf.report.palette import ROLES
+from tfperf.report.render import discard
 from tfperf.report.render.screen import Screen
 from tfperf.report.render.text_table import Line, line_of, wrap
 from tfperf.report.render.values import for_people
@@ -64,8 +65,33 @@ _ABOUT = (
     "STEP ms is the mean of the whole steps in the last sample, MARK its change since the baseline. INPUT is the share "
     "of the step spent on waiting for input and copying it; COSTS also includes CPU contention with pipeline threads. "
     "DEVICE is the share of the steps in which devices are busy, MEMORY the peak use of the fullest allocator. CAUSE "
-    "is the first cause over the last samples. A dash means unknown."
+    "is the first cause over the last samples. TIME ms and SHARE of ops are sums over the sample. A dash means unknown."
 )
+
+
+class _Terminal:
+    """A stream to a terminal. If the terminal is closed, it calls `closed`, and discards everything."""
+
+    def __init__(self, stream: TextIO, closed: Callable[[], object]) -> None:
+        self._stream, self._closed, self.fileno = stream, closed, stream.fileno
+
+    def write(self, text: str) -> None:
+        """Write a text, at the latest with `flush`."""
+        try:
+            self._stream.write(text)
+        except OSError:
+            self._lose()
+
+    def flush(self) -> None:
+        """Write what is left."""
+        try:
+            self._stream.flush()
+        except OSError:
+            self._lose()
+
+    def _lose(self) -> None:
+        discard(self._stream)
+        self._closed()
 
 
 def _driver() -> type[Driver] | None:
@@ -80,13 +106,16 @@ def _driver() -> type[Driver] | None:
             # Characters outside the terminal's encoding become escapes.
             if sys.__stdout__ is not None and hasattr(sys.__stdout__, "reconfigure"):
                 sys.__stdout__.reconfigure(errors="backslashreplace")
-            self._file = sys.__stdout__
+                self._file = _Terminal(sys.__stdout__, self._leave)  # type: ignore[assignment]
+
+        def _leave(self) -> None:
+            self._app.call_later(self._app.exit)
 
         def run_input_thread(self) -> None:
             try:
                 super().run_input_thread()
             except OSError:  # The terminal is closed.
-                self._app.call_later(self._app.exit)
+                self._leave()
 
     return StdoutDriver
 

@@ -459,7 +459,7 @@ def ranked_lines(measured: Measured, frame: Frame, room: int) -> list[Line]:
     ranked: list[RankedTime] = [each for each in measured.ranked if each.percent >= _LEAST_SHARE]
     if not ranked:
         return []
-    lines: list[Line] = [_plain(f" TIME  ms IN SAMPLE  {measured.ranked_are.upper()}", frame, "dim")]
+    lines: list[Line] = [_plain(f" SHARE      TIME ms  {measured.ranked_are.upper()}", frame, "dim")]
     for each in ranked[: room - 1]:
         head = f"{percent_text(each.percent):>6}  {format_ms(each.total_ms):>11}  "
         kind = f"{for_people(each.type)}: " if each.type and each.type not in each.name else ""
@@ -480,7 +480,7 @@ def sample_lines(worker: WorkerView, sample: Sample, place: str, frame: Frame) -
     bar = measured.bar
     if bar is not None:
         share = max(7, *(cells(each.share) for each in bar.segments))
-        lines.append(_plain(f"     ms  {'OF STEP':>{share}}  BY CAUSE", frame, "dim"))
+        lines.append(_plain(f"TIME ms  {'OF STEP':>{share}}  CAUSE", frame, "dim"))
         for each in bar.segments:
             saved = f", a fix saves {format_ms(each.saved)} ms" if each.saved else ""
             text = f"{for_people(each.title)}{saved}"

@@ -58,6 +58,10 @@ def at_levels(columns: Sequence[Column], levels: Mapping[str, Level]) -> tuple[C
     return tuple(replace(column, level=levels.get(column.key, column.level)) for column in columns)
 
 
+ROWS_FOR_PEOPLE = 10
+"""Rows of a ranked table that people get unless they set a number."""
+
+
 class Ranked(Shown, Struct, frozen=True):
     """A table's ranking by the column `by`, largest first: people get `top` rows unless they set a number.
 
@@ -65,7 +69,7 @@ class Ranked(Shown, Struct, frozen=True):
     """
 
     by: str
-    top: int = 10
+    top: int = ROWS_FOR_PEOPLE
     each: str = ""
     least_is_worst: bool = False
     apart: str = ""

@@ -193,3 +193,19 @@ def test_of_a_damaged_profile_nothing_is_written(tmp_path: Path) -> None:
     with pytest.raises(TraceFormatError, match="damaged"):
         anonymize(logdir, tmp_path / "copy")
     assert not (tmp_path / "copy").exists()
+
+
+def test_any_number_of_jobs_writes_the_same(tmp_path: Path) -> None:
+    """Words are numbered in the order of hosts; the first host shares one with the second, not with the third."""
+    spaces = [
+        space(plane("/host:CPU", line("python/3116817", *(event(name, 10 * at, 5) for at, name in enumerate(names)))))
+        for names in (("acme", "zorb"), ("quux", "acme", "10.7.1.22"), ("/home/acme_0f3a9b2c/w12345w", "quux"))
+    ]
+    logdir = logdir_of(tmp_path, a=spaces[0], b=spaces[1], c=spaces[2])
+    copies = {}
+    for jobs in (1, 3):
+        copied = anonymize(logdir, tmp_path / f"copy{jobs}", jobs=jobs)
+        copies[jobs] = [path.read_bytes() for path in copied.files]
+    assert copies[3] == copies[1]
+    assert b"w3w" in copies[3][1]
+    assert b"w3w" in copies[3][2]

@@ -7,20 +7,24 @@ contain a name. Byte values are kept only if they are core numbers, or compiled 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from tfperf.analysis.load import unfinished_hosts
+from tfperf.analysis.parallel.engine import Engine
+from tfperf.analysis.parallel.outcomes import Analyze, Told, jobs_for
 from tfperf.analysis.registry import missing_text
 from tfperf.base.errors import OutputError, TraceFormatError
 from tfperf.base.files import cannot_write, locked_place, new_files, new_folder
@@ -33,6 +37,9 @@ from tfperf.formats.wire.schema import fields_of, message_class
 from tfperf.formats.wire.trace_file import SUFFIX, PlaneSpan, Span, TraceFile, walk, walk_plane
 from tfperf.trace.host.python_frames import PACKAGES, is_file_of_package
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs
+
+if TYPE_CHECKING:
+    from tfperf.analysis.parallel.over_hosts import Workers
 
 _NAMED_BY_TIME = re.compile(r"[\d_-]*")
 _UNNAMED_RUN = "run"
@@ -54,6 +61,10 @@ class Copied(Struct, frozen=True):
         ]
 
 
+_FEWEST_JOBS = 3
+"""With fewer processes, reading each file twice takes longer than one process that reads it once."""
+
+
 def anonymize(  # noqa: PLR0913  (every parameter is an option that users name)
     path: Location,
     output: Path,
@@ -61,14 +72,16 @@ def anonymize(  # noqa: PLR0913  (every parameter is an option that users name)
     run: str | Sequence[str] | None = None,
     hosts: Sequence[str] = (),
     host_patterns: Sequence[str] = (),
+    jobs: int | None = None,
     strict: bool = False,
     force: bool = False,
 ) -> Copied:
     """Write a copy of a run into the logdir `output`, with consistent replacements across hosts.
 
-    `run`, `hosts` and `host_patterns` are those of `tfperf.load`. Hosts with an incomplete file are omitted, or an
-    error if `strict`. All files are written, or none. Raises TraceNotFoundError, TraceFormatError, and OutputError if a
-    file exists (unless `force`; input files are never overwritten).
+    `run`, `hosts`, `host_patterns` and `jobs` are those of `tfperf.load`; the copy is the same for any number of jobs.
+    Hosts with an incomplete file are omitted, or an error if `strict`. All files are written, or none. Raises
+    TraceNotFoundError, TraceFormatError, and OutputError if a file exists (unless `force`; input files are never
+    overwritten).
     """
     chosen = choose_hosts(choose_run(find_runs(path), run), tuple(hosts), tuple(host_patterns))
     missing = missing_text(len(chosen.files), unfinished_hosts(chosen))
@@ -81,22 +94,78 @@ def anonymize(  # noqa: PLR0913  (every parameter is an option that users name)
     targets = [folder / f"{host}{SUFFIX}" for host in new_hosts]
     _refuse(targets, chosen, force=force)
     names = Names()
+    if jobs is None and jobs_for(chosen.files) < _FEWEST_JOBS:
+        jobs = 1
     with contextlib.ExitStack() as stack:
-        outputs: Iterable[BinaryIO]
         if folder.is_dir():
             stack.enter_context(locked_place(folder, folder))
-            outputs = stack.enter_context(new_files(targets))
+            places = [Path(file.name) for file in stack.enter_context(new_files(targets))]
         else:
             made = stack.enter_context(new_folder(folder))
-            outputs = (stack.enter_context((made / target.name).open("xb")) for target in targets)
-        for host, target, source, out in zip(new_hosts, targets, chosen.files, outputs, strict=True):
-            with TraceFile(source.path) as file:
-                try:
-                    rewrite(file, out, names.replace, names.number, host)
-                    out.flush()
-                except OSError as error:
-                    raise cannot_write(target, error) from error
+            places = [made / target.name for target in targets]
+        columns = zip(new_hosts, chosen.files, places, targets, strict=True)
+        copies = [HostCopy(host, file.path, file.size_bytes, place, target) for host, file, place, target in columns]
+        with Engine(jobs).workers(chosen.files) as workers:
+            if workers is None:
+                for copy in copies:
+                    write_copy(names, copy)
+            else:
+                # Words have numbers in the order of hosts, so all are known before the first file is written.
+                for text, is_number in chain.from_iterable(_on(workers, texts_of, copies)):
+                    names.number(text) if is_number else names.replace(text)
+                _on(workers, partial(write_copy, names), copies)
     return Copied(tuple(targets), names.count, missing)
+
+
+class HostCopy(Struct, frozen=True):
+    """The copy of a host: its new name, its file, where the copy is written, and where it will be."""
+
+    host: str
+    path: Location
+    size_bytes: int | None
+    place: Path
+    target: Path
+
+
+def texts_of(copy: HostCopy) -> list[tuple[str, bool]]:
+    """Return the texts of a host that need replacements of their own, and numbers (True), in order of appearance."""
+    names, found = Names(), dict[tuple[str, bool], None]()
+
+    @lru_cache(_CACHED)
+    def rename(text: str) -> str:
+        before = len(names)
+        replaced = names.replace(text)
+        # In a path, a replacement may be part of another one.
+        if len(names) > before or "/" in text or "\\" in text:
+            found[text, False] = None
+        return replaced
+
+    def renumber(number: str) -> str:
+        found[number, True] = None
+        return names.number(number)
+
+    with TraceFile(copy.path) as file, Path(os.devnull).open("wb") as out:
+        rewrite(file, out, rename, renumber, copy.host)
+    return [*found]
+
+
+def write_copy(names: Names, copy: HostCopy) -> None:
+    """Write the copy of a host; new words are added to `names`."""
+    with TraceFile(copy.path) as file:
+        try:
+            with copy.place.open("wb") as out:
+                rewrite(file, out, names.replace, names.number, copy.host)
+        except OSError as error:
+            raise cannot_write(copy.target, error) from error
+
+
+def _on(workers: Workers, work: Analyze, copies: Sequence[HostCopy]) -> list[Any]:
+    from tfperf.analysis.parallel.over_hosts import over_hosts
+
+    outcomes = over_hosts(work, copies, workers, Told())
+    if (error := next((each.error for each in outcomes if each.error is not None), None)) is not None:
+        raise error
+    return [each.value for each in outcomes]
 
 
 def _refuse(targets: list[Path], run: Run, *, force: bool) -> None:
@@ -360,12 +429,17 @@ def parts_of(word: str) -> list[str]:
 class Names:
     """The replacements of one profile; equal words get the same replacement everywhere."""
 
-    def __init__(self) -> None:
+    def __init__(self, *known: dict[str, str]) -> None:
         self._known = known_words()
-        self._words: dict[str, str] = {}
-        self._addresses: dict[str, str] = {}
-        self._numbers: dict[str, str] = {}
+        self._words, self._addresses, self._numbers = known or ({}, {}, {})
         self.replace = lru_cache(_CACHED)(self._replace)
+
+    def __reduce__(self) -> tuple[type[Names], tuple[dict[str, str], ...]]:
+        return Names, (self._words, self._addresses, self._numbers)
+
+    def __len__(self) -> int:
+        """Return the number of all replacements."""
+        return len(self._words) + len(self._addresses) + len(self._numbers)
 
     @property
     def count(self) -> int:

@@ -22,7 +22,19 @@ from tfperf.models.tfprof.options import PLACE, TRAINABLE, Options
 from tfperf.models.tfprof.reference import ModelText
 from tfperf.models.tfprof.step_times import first_step_finding, in_nanos, median_times, nano_values
 from tfperf.models.tfprof.views import SCOPE_TYPE, Shown, ShownOps, View, parents, show_ops, show_tree
-from tfperf.report.model import Column, Data, Fact, Finding, Level, Ranked, Report, Section, Table, table_of
+from tfperf.report.model import (
+    ROWS_FOR_PEOPLE,
+    Column,
+    Data,
+    Fact,
+    Finding,
+    Level,
+    Ranked,
+    Report,
+    Section,
+    Table,
+    table_of,
+)
 
 _TIMES = ("micros", "accelerator_micros", "cpu_micros")
 _IN_TEXT = {"bytes": "requested memory", "peak_bytes": "peak memory", "runs": "runs"}
@@ -32,8 +44,8 @@ class ReportDetail(Struct, frozen=True, kw_only=True):
     """How a view is reported.
 
     Unless attributes were `chosen`, the selected attributes that have values are shown. Unless the options say how rows
-    are `ordered`, they are sorted by the first attribute that has values. Terminal and page show the `top` rows with
-    the largest totals. `every_frame` keeps frames of installed packages in the code view. `notes` explain the numbers.
+    are `ordered`, they are sorted by the first attribute that has values. Text shows the `top` rows with the largest
+    totals. `every_frame` keeps frames of installed packages in the code view. `notes` explain the numbers.
     """
 
     chosen: bool = True
@@ -220,7 +232,6 @@ def _notes(model: Model, values: Int64s, attributes: Sequence[str]) -> Iterator[
         )
 
 
-ROWS_FOR_PEOPLE = 40
 _NS = 1_000_000
 TITLES: Mapping[View, tuple[str, str]] = {
     "scope": ("Cost by name scope", "Scopes and nodes"),
@@ -269,7 +280,7 @@ class Rows(Struct, frozen=True, kw_only=True):
 
 
 def view_table(model: Model, view: View, options: Options, rows: Rows, attributes: Sequence[str], top: int) -> Table:
-    """Return the table of a view; terminal and page show the `top` rows with the largest totals."""
+    """Return the table of a view; text shows the `top` rows with the largest totals."""
     columns: list[Column] = []
     data: dict[str, Sequence[Any]] = {"name": _short_names(rows, view), "node": rows.names, "depth": rows.depth}
     title = {"op": "op type", "code": "line of code"}.get(view, "name")

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Results
-from tfperf.base.units import PS_PER_MS
+from tfperf.base.units import PS_PER_MS, without_middle
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.catalogue import ADVICE
 from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence, Range, Whole
@@ -30,6 +30,12 @@ WITHOUT_ESTIMATE = 0.5
 """Assumed saving of an action without an estimate, as a share of the cost. It is a guess, and only ranks causes."""
 LONGEST_NAME = 40
 """Longer names from the trace are shortened in the middle in sentences."""
+
+
+def op_and_place(name: str, place: str) -> str:
+    """Return the name of an op for a sentence, followed by its layer or line, if it has any."""
+    named = without_middle(name, LONGEST_NAME)
+    return f"{named} ({without_middle(place, LONGEST_NAME)})" if place else named
 
 
 class Case(Struct, frozen=True, kw_only=True):

@@ -126,6 +126,8 @@ class Computed(Struct, frozen=True):
     percent: float
     roofline_percent: float | None
     """None if unknown, as for all ops of a host."""
+    place: str = ""
+    """Layer of an HLO op, else its source line or framework op; empty if unknown, and for names that contain it."""
 
 
 class Part(Struct, frozen=True):

@@ -277,7 +277,9 @@ def _on_device(case: Case) -> tuple[Computed, ...]:
             sums[kernel.op.hlo_op or kernel.op.name or short_name(kernel.name)] += total_ps
         whole = kernels.whole_ps
     of_step = case.share("device_compute") / max(whole, 1.0)
-    return tuple(Computed(name, ps * of_step, roofs.get(name)) for name, ps in sums.most_common(_NAMED))
+    places = {op.op: op.layer or op.source or op.framework_op.rpartition("/")[2] for op in reversed(xla.ops)}
+    most = sums.most_common(_NAMED)
+    return tuple(Computed(name, ps * of_step, roofs.get(name), places.get(name, "")) for name, ps in most)
 
 
 def _of_ops(

@@ -22,7 +22,7 @@ from tfperf.base.units import (
 )
 from tfperf.formats.hlo.cost_rules import ALIGNED_BYTES, off_multiple, rounded_up
 from tfperf.report.model import Quantity
-from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, count_devices, in_categories
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, count_devices, in_categories, op_and_place
 from tfperf.sections.diagnosis.catalogue import ADVICE
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.diagnosis.waiting_causes import stated
@@ -60,7 +60,7 @@ def launch_bound(case: Case) -> Cause | None:
         detail = counted(round(per_step or launches.kernels), "kernel") + (
             " per step" if per_step else " in the capture"
         )
-        if tiny.value is not None:
+        if (tiny.value or 0.0) >= LEAST_PERCENT:
             detail, quantities = f"{detail}, {tiny} of them shorter than 10 us", [tiny]
         rests_on.append(Evidence("kernels", "launches", launches.device))
     functions = case.results["functions"].functions
@@ -557,9 +557,8 @@ def _time_ps(rows: Iterable[RooflineOp]) -> int:
 
 
 def _first_of(rows: list[RooflineOp]) -> str:
-    where = rows[0].op.layer or rows[0].op.source
-    place = f" ({without_middle(where, LONGEST_NAME)})" if where else ""
-    return f"{counted(len(rows), 'op')} (largest: {without_middle(rows[0].op.op, LONGEST_NAME)}{place})"
+    op = rows[0].op
+    return f"{counted(len(rows), 'op')} (largest: {op_and_place(op.op, op.layer or op.source)})"
 
 
 def _row_of(rows: list[RooflineOp]) -> tuple[Evidence]:

@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Results
-from tfperf.base.units import format_percent, without_middle
+from tfperf.base.units import format_percent
 from tfperf.sections.diagnosis import compute_causes, device_causes, host_causes, waiting_causes, wall_causes
-from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, Ledger, count_devices, ledger_of
+from tfperf.sections.diagnosis.case import LEAST_PERCENT, Case, Ledger, count_devices, ledger_of, op_and_place
 from tfperf.sections.diagnosis.cause import Action, Cause, Computed, Diagnosis, Part, Range
 from tfperf.sections.diagnosis.program import combine, pace_setter
 from tfperf.sections.overview.section import input_cost, why_unknown_slowed
@@ -248,7 +248,7 @@ def listed_computed(most: tuple[Computed, ...]) -> str:
     """Return the largest compute as text, with shares of the step, and of the roofline if known."""
     roofs = (each.roofline_percent for each in most)
     of_roofs = ("" if roof is None else f" (at {format_percent(roof)}% of the roofline)" for roof in roofs)
-    shares = (f"{without_middle(each.name, LONGEST_NAME)} {format_percent(each.percent)}%" for each in most)
+    shares = (f"{op_and_place(each.name, each.place)} {format_percent(each.percent)}%" for each in most)
     return ", ".join(map("".join, zip(shares, of_roofs, strict=True)))
 
 

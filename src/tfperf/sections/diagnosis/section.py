@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Results, present
-from tfperf.base.units import PS_PER_MS, format_ms, format_percent, without_middle
+from tfperf.base.units import PS_PER_MS, format_ms, format_percent
 from tfperf.report.model import Card, Change, Fact, Finding, Level, Quantity, Section, Segment, SegmentBar, Severity
 from tfperf.report.palette import ROLES, Role
 from tfperf.sections.batch import examples_per_second
 from tfperf.sections.diagnosis import ACTIONS, CAUSES
-from tfperf.sections.diagnosis.case import LONGEST_NAME
+from tfperf.sections.diagnosis.case import op_and_place
 from tfperf.sections.diagnosis.catalogue import CAUSE_MEANINGS
 from tfperf.sections.diagnosis.diagnose import WORTH_FIXING, listed_computed, sentence_of
 from tfperf.sections.diagnosis.waiting_causes import stated
@@ -265,7 +265,7 @@ def _computes(diagnosis: Diagnosis) -> list[Fact]:
         return []
     quantities = tuple(quantity for each in most for quantity in _of_computed(diagnosis, each))
     note = f"of the step; {listed_computed(most[1:])}" if len(most) > 1 else "of the step"
-    first = without_middle(most[0].name, LONGEST_NAME)
+    first = op_and_place(most[0].name, most[0].place)
     level: Level = "full" if _is_full(diagnosis) else "brief"
     return [Fact("computes", "Top compute", f"{first} {quantities[0]}", note=note, level=level, quantities=quantities)]
 
@@ -329,7 +329,7 @@ def document(results: Results) -> Mapping[str, Any]:
     return {
         "headline": diagnosis.headline,
         "causes": [_cause(cause) for cause in diagnosis.causes],
-        "computed": [{"name": each.name, "percent": each.percent} for each in diagnosis.computed],
+        "computed": [{"name": each.name, "percent": each.percent, "place": each.place} for each in diagnosis.computed],
         "bars": [_bar(bar) for bar in segment_bars(results)],
         "unjudged": [{"code": code, "why": why} for code, why in diagnosis.unjudged.items()],
     }

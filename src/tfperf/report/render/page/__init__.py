@@ -140,6 +140,12 @@ class PageSection(NamedTuple):
     cards: Sequence[PageCard] = ()
 
     @property
+    def problems(self) -> int:
+        """Return the number of its problems, without those that are evidence for a cause."""
+        findings = self.section.findings
+        return sum(each.severity == "problem" and (self.section.is_lead or not each.causes) for each in findings)
+
+    @property
     def gist(self) -> str:
         """Return the summary of a folded section: its first finding."""
         return self.section.findings[0].text if self.section.findings else ""
@@ -148,26 +154,6 @@ class PageSection(NamedTuple):
         """Yield the charts of the section and of its tables, in page order."""
         yield from self.charts
         yield from (table.chart for table in self.tables if table.chart)
-
-
-def problem_counts(sections: Sequence[Section]) -> list[int]:
-    """Return the number of problems of each section: the problems of the leading sections that it shows or rests on.
-
-    A finding without causes counts by itself.
-    """
-    listed = {
-        finding.code
-        for section in sections
-        for finding in section.findings
-        if section.is_lead and finding.severity == "problem"
-    }
-    counts = []
-    for section in sections:
-        problems = [finding for finding in section.findings if finding.severity == "problem"]
-        own = [finding for finding in problems if section.is_lead or not finding.causes]
-        shared = {code for finding in problems for code in finding.causes if code in listed and finding not in own}
-        counts.append(len(own) + len(shared))
-    return counts
 
 
 def render_page(report: Report, _options: RenderOptions) -> str:
@@ -219,7 +205,6 @@ def _page(report: Report, sections: Sequence[PageSection]) -> str:
         sections=sections,
         results=RESULTS,
         label_width=label_width,
-        problems=problem_counts([part.section for part in sections]),
         open_sections=OPEN_SECTIONS,
         links={part.section.name: part for part in reversed(sections)},
         places=_places(sections),
