@@ -22,8 +22,8 @@ from tfperf.base.files import TRACE_SUFFIX
 from tfperf.base.patterns import pattern
 from tfperf.base.process import allowing_forks, in_two
 from tfperf.base.storage.remote_path import Location, located
-from tfperf.base.units import counted, listed
-from tfperf.report.model import Deferred, Finding, Quantity, Report, Section, Severity
+from tfperf.base.units import PS_PER_MS, counted, listed
+from tfperf.report.model import Column, Deferred, Finding, Quantity, Report, Section, Severity, Table, table_of
 from tfperf.trace.device.device_peaks import DeviceModel, read_peaks
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.known_stats import LINKS
@@ -31,6 +31,7 @@ from tfperf.trace.logdir import HostFile, Run, choose_hosts, choose_run, find_ru
 from tfperf.trace.read import Progress, read_host, read_host_twice
 from tfperf.trace.soundness import flaw_checks
 from tfperf.trace.steps.breakdown import lacks_devices
+from tfperf.trace.steps.step_range import StepPart, StepRange, breakdown_of, cut_trace, part_of
 from tfperf.trace.steps.steps import WhichStep
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Analysis(Results, frozen=True):
     step_marker: str | None = None
     peaks: tuple[DeviceModel, ...] = ()
     step: WhichStep | None = None
+    steps: StepRange | None = None
     engine: Engine = Engine()
 
     def __repr__(self) -> str:
@@ -71,7 +73,7 @@ class Analysis(Results, frozen=True):
         if not missing:
             return self
         names = _needed((*self.sections, *missing))
-        reading = Reading(self.attribution, self.step_marker, self.peaks, self.step)
+        reading = Reading(self.attribution, self.step_marker, self.peaks, self.step, self.steps)
         analyze = partial(analyze_host, sections=names, reading=reading)
         hosts, lost, parts = _analyzed(analyze, self.run, self.engine, Told())
         if lost:  # the new results would cover fewer hosts than the existing ones
@@ -103,6 +105,7 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     step_marker: str | None = None,
     peaks: str | Path | None = None,
     step: WhichStep | None = None,
+    steps: StepRange | None = None,
     host_patterns: Sequence[str] = (),
     sample_hosts: int | None = None,
     jobs: int | None = None,
@@ -119,7 +122,9 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     hosts of one run. `sections` are analyzed together with their dependencies (default: all). `attribution` is
     "corrected" or "tensorflow" (the conclusions of TensorFlow's own profiler). `step_marker` names the events that are
     steps (`*` is a wildcard). `peaks` is a file of device peaks, which take precedence. `step` is the step that the
-    section timeline draws: its number, "median" or "slowest" (default: these two).
+    section timeline draws: its number, "median" or "slowest" (default: these two). `steps` are the numbers of the first
+    and the last step to analyze, such as (10, 20), (10, None) or (None, 20): all results then cover only the time from
+    the start of the first to the end of the last, on each host.
 
     `hosts` keeps only hosts of these names, `host_patterns` those that match, such as `worker-*`, and `sample_hosts` at
     most this many of each role, evenly spread. Hosts are analyzed on `jobs` processes (default: one per core if that is
@@ -127,22 +132,24 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
     hosts are `missing` in the result. `progress` is called with bytes done and bytes in total, `host_progress` with
     hosts. `beside` is called with the file of a single host, to read more of it concurrently. Raises
     TraceNotFoundError; TraceFormatError if no host can be read; and TfperfError for an unknown section, an invalid file
-    of peaks, or a cluster that does not answer.
+    of peaks, a cluster that does not answer, or if no host has any of the `steps`.
     """
     if attribution == "tensorflow" and step_marker is not None:
         raise TfperfError("attribution tensorflow uses its own steps: omit the step marker or use corrected")
+    if attribution == "tensorflow" and steps is not None:
+        raise TfperfError("attribution tensorflow covers the whole capture: omit the steps or use corrected")
     engine = Engine(jobs, cluster, executor)
     selected = choose_hosts(choose_run(find_runs(located(path)), run), tuple(hosts), tuple(host_patterns))
     selected, sample = (selected, "") if sample_hosts is None else sampled(selected, sample_hosts)
     names = _needed(sections)
     stated = () if peaks is None else read_peaks(Path(peaks))
-    analyze = partial(analyze_host, sections=names, reading=Reading(attribution, step_marker, stated, step))
+    analyze = partial(analyze_host, sections=names, reading=Reading(attribution, step_marker, stated, step, steps))
     is_here = len(selected.files) == 1 and executor is None and cluster is None
     if beside is not None and is_here and attribution == "corrected":
         analyze = partial(analyze, also=beside(selected.files[0]))
     results, unread, parts = _analyzed(analyze, selected, engine, Told(progress, host_progress))
-    missing = (*unread, *unfinished_hosts(selected))
-    lost = {each.host for each in missing}
+    missing = (*(each for each in unread if not each.is_readable), *unfinished_hosts(selected))
+    lost = {each.host for each in (*unread, *missing)}
     read = (
         replace(selected, files=tuple(file for file in selected.files if file.host not in lost)) if lost else selected
     )
@@ -152,10 +159,12 @@ def load(  # noqa: PLR0913  (every parameter is an option that users name)
         results,
         names,
         missing=missing,
+        without_steps=tuple(each.host for each in unread if each.is_readable),
         sample=sample,
         step_marker=step_marker,
         peaks=stated,
         step=step,
+        steps=steps,
         engine=replace(engine, executor=None),
     )
     analysis.parts.update(parts)
@@ -207,6 +216,7 @@ class Reading(Struct, frozen=True):
     step_marker: str | None = None
     peaks: tuple[DeviceModel, ...] = ()
     step: WhichStep | None = None
+    steps: StepRange | None = None
 
 
 _AS_USUAL = Reading()
@@ -223,17 +233,27 @@ def analyze_host(
 ) -> HostResults:
     """Read the trace of one host and analyze its sections, each after its dependencies.
 
-    `host_count` is the number of hosts in the run: it decides whether captures are compared and steps drawn.
+    `host_count` is the number of hosts in the run: it decides whether captures are compared and steps drawn. Flaws, the
+    environment and the borders of steps are those of the whole trace. Raises StepsNotFoundError if steps are selected
+    and the host has none of them.
     """
     as_tensorflow = reading.attribution == "tensorflow"
     stats = frozenset().union(*(registry.find_section(name).stats for name in sections))
     read = read_host if also is None else partial(read_host_twice, also=also)
     stats = stats | LINKS if as_tensorflow else stats
     trace = read(file.path, file.host, stats=stats, instants=as_tensorflow, progress=progress)
-    host = Host(trace, *astuple(reading), is_one_of_many=host_count > MANY_HOSTS)
-    host.analyze([name for name in sections if name in registry.ANALYZED_FIRST])
-    flaws = *host["steps"].missing, *_analyze_others(host, sections)
-    results = HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws)
+    *settings, steps = astuple(reading)
+    whole = host = Host(trace, *settings, is_one_of_many=host_count > MANY_HOSTS)
+    whole.analyze([name for name in sections if name in _OF_WHOLE_TRACE])
+    part = None
+    if steps is not None:
+        part = part_of(trace, whole["steps"].steps, steps)
+        host = Host(cut_trace(trace, part), *settings, is_one_of_many=whole.is_one_of_many)
+        cut_steps = breakdown_of(whole["steps"], host.trace, part, host.busy_times)
+        host.results = {**whole.results, "steps": cut_steps}
+    host.analyze([name for name in sections if name in registry.ANALYZED_FIRST and name not in host.results])
+    flaws = *host["steps"].missing, *_analyze_others(host, whole, sections)
+    results = HostResults(trace.host, bool(trace.devices), host.results, host.omitted, flaws, part=part)
     if host_count == 1:
         return results
     from tfperf.trace.soundness import capture_identity
@@ -241,17 +261,19 @@ def analyze_host(
     return replace(results, capture=capture_identity(trace, has_steps=len(host["steps"].steps) > 0))
 
 
+_OF_WHOLE_TRACE = ("steps", "environment")
+"""Sections that are analyzed before the trace is cut to selected steps."""
 _LONGEST = ("tfdata", "diagnosis")
 """Sections that take longest for a large host, so they start first."""
 
 
-def _analyze_others(host: Host, sections: Sequence[str]) -> list[Flaw]:
-    """Analyze sections that may run in any order, on two processes if possible, and return the flaws of the trace."""
+def _analyze_others(host: Host, whole: Host, sections: Sequence[str]) -> list[Flaw]:
+    """Analyze sections that may run in any order, on two processes if possible, and return the flaws of the whole."""
     specs = {name: registry.find_section(name) for name in sections}
     ours = [name for name in sections if registry.is_ours(name) and name not in host.results and specs[name].analyze]
     ours.sort(key=lambda name: name not in _LONGEST)
-    links = host.launch_links if host.trace.device_kind == "gpu" else None
-    checks = flaw_checks(host.trace, host["steps"].steps, links)
+    links = whole.launch_links if whole.trace.device_kind == "gpu" else None
+    checks = flaw_checks(whole.trace, whole["steps"].steps, links)
     tasks: list[Callable[[], Any]] = [lambda check=check: [*check()] for check in checks]  # type: ignore[misc]
     tasks += [partial(host.result_of, name) for name in ours]
     done = in_two(tasks) if host.trace.size_bytes >= FORKED_BYTES else [task() for task in tasks]
@@ -299,6 +321,7 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
         "attribution": results.attribution,
         "missing": [{"host": each.host, "reason": each.reason} for each in results.missing],
         "sample": results.sample,
+        **_selected_steps(results),
     }
     summarize = registry.find_section("overview").summarize
     assert summarize is not None
@@ -311,9 +334,51 @@ def assemble(results: Results, sections: Sequence[str] = ()) -> Report:
 _PARTS_OF_DEVICES = "Device events are missing, so these values cover only the recorded events."
 
 
+_PART_COLUMNS = (
+    Column("host", "Host", str, "", "name of the trace file"),
+    Column("first_step", "First step", int, "", "number of the first step of the report"),
+    Column("last_step", "Last step", int, "", "number of the last step of the report"),
+    Column("steps", "Steps", int, "count", "number of steps in the report"),
+    Column("all_steps", "All steps", int, "count", "number of steps of the host"),
+    Column("start_ms", "Start", float, "ms", "start of the first step on the clock of the trace"),
+    Column("duration_ms", "Duration", float, "ms", "time in the report: from there to the end of the last step"),
+    Column("capture_ms", "Capture", float, "ms", "duration of the capture"),
+)
+
+
+def _selected_steps(results: Results) -> dict[str, Any]:
+    """Return the entry of a report's source for the steps that it is limited to; empty if it covers all."""
+    parts = [host.part for host in results.hosts if host.part is not None]
+    if not parts:
+        return {}
+    first, last = min(part.first for part in parts), max(part.last for part in parts)
+    return {"steps": {"first": first, "last": last, "hosts_without_steps": list(results.without_steps)}}
+
+
+def _part_table(parts: Sequence[tuple[str, StepPart]]) -> Table:
+    data = {
+        "host": [host for host, _ in parts],
+        "first_step": [part.first for _, part in parts],
+        "last_step": [part.last for _, part in parts],
+        "steps": [part.count for _, part in parts],
+        "all_steps": [part.all_count for _, part in parts],
+        "start_ms": [part.start_ps / PS_PER_MS for _, part in parts],
+        "duration_ms": [part.duration_ps / PS_PER_MS for _, part in parts],
+        "capture_ms": [part.capture_ps / PS_PER_MS for _, part in parts],
+    }
+    return table_of("selected_steps", "Selected steps", _PART_COLUMNS, data, level="data")
+
+
 def _coverage_section(results: Results) -> Section:
-    """Return the first section of a report that does not cover all hosts."""
+    """Return the first section of a report that does not cover all steps or hosts."""
     findings = []
+    if results.steps_text:
+        findings.append(Finding("selected_steps", "info", results.steps_text))
+    if results.without_steps:
+        are = "has" if len(results.without_steps) == 1 else "have"
+        findings.append(
+            Finding("hosts_without_steps", "info", f"{listed(results.without_steps, 3)} {are} none of these steps.")
+        )
     if results.missing:
         text = f"{results.missing_text[0].upper()}{results.missing_text[1:]}."
         findings.append(Finding("missing_hosts", "problem", text, "capture the missing hosts again"))
@@ -329,7 +394,9 @@ def _coverage_section(results: Results) -> Section:
             "row."
         )
         findings.append(Finding("first_rows", "info", text))
-    return Section("coverage", "Hosts in this report", findings=tuple(findings), is_lead=True)
+    parts = [(host.host, host.part) for host in results.hosts if host.part is not None]
+    tables = (_part_table(parts),) if parts else ()
+    return Section("coverage", "Steps and hosts in this report", tuple(findings), tables=tables, is_lead=True)
 
 
 def _damage_section(results: Results) -> Section:

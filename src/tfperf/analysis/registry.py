@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tfperf.analysis.many_hosts import MANY_HOSTS, combined_in_tree, unpacked
 from tfperf.base.display import Shown
 from tfperf.base.errors import TfperfError
-from tfperf.base.units import counted, listed
+from tfperf.base.units import PS_PER_MS, counted, format_ms, listed
 from tfperf.report.model import Column, Data, DeclaredTable, Ranked, Table, table_of
 from tfperf.trace.logdir import Run
 
@@ -42,10 +42,11 @@ if TYPE_CHECKING:
     from tfperf.trace.host_trace import HostTrace
     from tfperf.trace.soundness import CaptureIdentity
     from tfperf.trace.steps.breakdown import Breakdown
+    from tfperf.trace.steps.step_range import StepPart
     from tfperf.trace.steps.steps import Steps, WhichStep
     from tfperf.trace.tfdata import Pipelines, StageWork
 else:
-    Attribution = CaptureIdentity = Flaw = Any  # help() resolves these names; their modules import numpy
+    Attribution = CaptureIdentity = Flaw = StepPart = Any  # help() resolves these names; their modules import numpy
 
     def of_run(method: Any) -> Any:
         """Return the method; for type checkers, one that returns the type of each section (`result_types.pyi`)."""
@@ -350,10 +351,11 @@ class View(Struct, frozen=True):
 
 
 class MissingHost(Struct, frozen=True):
-    """A host of a run that could not be read, and the reason."""
+    """A host of a run that could not be read, or that has none of the selected steps (`is_readable`); the reason."""
 
     host: str
     reason: str
+    is_readable: bool = False
 
 
 def missing_text(readable: int, missing: Sequence[MissingHost]) -> str:
@@ -530,6 +532,8 @@ class HostResults(Shown, Struct, frozen=True):
     """Whether the averaged steps differ from those at the time of the analysis."""
     is_other_kind: bool = False
     """Whether the averaged steps are of another kind."""
+    part: StepPart | None = None
+    """The selected steps, if the results are limited to some."""
 
     @of_host
     def __getitem__(self, section: str) -> Any:
@@ -572,6 +576,8 @@ class Results(Shown, Struct, frozen=True, dict=True):
     view: View = View()
     missing: tuple[MissingHost, ...] = ()
     """Requested hosts that could not be read."""
+    without_steps: tuple[str, ...] = ()
+    """Names of hosts that are left out, because they have none of the selected steps."""
     sample: str = ""
     """A sentence about the sample, if `hosts` is one."""
 
@@ -642,6 +648,22 @@ class Results(Shown, Struct, frozen=True, dict=True):
     def missing_text(self) -> str:
         """Return a sentence on how many hosts are covered and which are missing; empty if none is missing."""
         return missing_text(len(self.hosts), self.missing)
+
+    @property
+    def steps_text(self) -> str:
+        """Return a sentence on the steps that the results are limited to; empty if they cover the whole capture."""
+        parts = [host.part for host in self.hosts if host.part is not None]
+        if not parts:
+            return ""
+        first, last = min(part.first for part in parts), max(part.last for part in parts)
+        named = f"step {first} is" if first == last else f"steps {first}..{last} are"
+        fewest, most = (pick(part.count for part in parts) for pick in (min, max))
+        count = f"{fewest:,}" if fewest == most else f"{fewest:,} to {most:,}"
+        text = f"Only {named} included: {count} of {counted(max(part.all_count for part in parts), 'step')}"
+        if len(parts) > 1:
+            return f"{text} per host."
+        part_ms, capture_ms = (format_ms(ps / PS_PER_MS) for ps in (parts[0].duration_ps, parts[0].capture_ps))
+        return f"{text}, {part_ms} of {capture_ms} ms."
 
     @property
     def flaws(self) -> tuple[tuple[str, Flaw], ...]:

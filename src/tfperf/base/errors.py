@@ -3,6 +3,7 @@
 TfperfError              the operation failed; the message states the problem, the place and a fix (exit code 1)
 ├── TraceNotFoundError   the path, run or host does not exist
 ├── TraceFormatError     the file exists, but it is not a readable XSpace
+├── StepsNotFoundError   the profile does not have the selected steps
 ├── OutputError          the report could not be written
 └── CaptureError         a job could not be profiled; `reason` is one word for scripts
 """
@@ -22,6 +23,14 @@ class TraceNotFoundError(TfperfError):
 
 class TraceFormatError(TfperfError):
     """A file cannot be read as an XSpace because it is empty, truncated, damaged or in another format."""
+
+
+class StepsNotFoundError(TfperfError):
+    """A profile does not have any of the selected steps; `has_others`: it has other steps."""
+
+    def __init__(self, message: str, *, has_others: bool = False) -> None:
+        super().__init__(message)
+        self.has_others = has_others
 
 
 class OutputError(TfperfError):

@@ -24,6 +24,7 @@ _READING = tuple(name for name in options.READING if name != "attribution")
 @options.run_option("Draw")
 @options.HOST
 @options.STEP_MARKER
+@options.STEPS
 @options.address_options
 @options.host_options
 @click.option("--on", type=click.Choice(ON), default="all", show_default=True, help="Where the ops run.")

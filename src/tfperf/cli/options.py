@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tfperf.capture.address import Address
     from tfperf.capture.outcomes import TracerOptions
     from tfperf.report.model import Report
+    from tfperf.trace.steps.step_range import StepRange
     from tfperf.trace.steps.steps import WhichStep
 
 
@@ -73,13 +74,15 @@ def regex(text: str) -> str:
         raise click.BadParameter(str(error)) from error
 
 
-def step_range(text: str) -> tuple[int, int]:
-    """Return the first and the last number of `3..5` or `3`, inclusive."""
-    numbers = re.fullmatch(r"(\d{1,18})(?:\.\.(\d{1,18}))?", text.strip(), re.ASCII)
-    if not numbers:
-        raise click.BadParameter(f"{text!r} is not a range of steps: use 3..5, or 3")
-    first, last = int(numbers[1]), int(numbers[2] or numbers[1])
-    if first > last:
+def step_range(text: str) -> StepRange:
+    """Return the first and the last number of `3..5`, `3..`, `..5` or `3`, inclusive; None: without this limit."""
+    numbers = re.fullmatch(r"(\d{1,18})?(\.\.)?(\d{1,18})?", text.strip(), re.ASCII)
+    if not numbers or not (numbers[1] or numbers[3]) or (numbers[3] and not numbers[2]):
+        raise click.BadParameter(f"{text!r} is not a range of steps: use 3..5, 3.., ..5 or 3")
+    first, last = (None if each is None else int(each) for each in (numbers[1], numbers[3]))
+    if not numbers[2]:
+        last = first
+    if first is not None and last is not None and first > last:
         raise click.BadParameter(f"{text!r} ends before it starts: use {last}..{first}")
     return first, last
 
@@ -220,6 +223,12 @@ def _step_marker(context: click.Context, _parameter: click.Parameter, value: str
     return value
 
 
+def _steps(context: click.Context, _parameter: click.Parameter, value: StepRange | None) -> StepRange | None:
+    if value is not None and context.params.get("attribution") == "tensorflow":
+        raise click.UsageError("--steps cannot be used with --attribution tensorflow, which covers the whole capture")
+    return value
+
+
 def _or_logs(context: click.Context, _parameter: click.Parameter, path: Location | None) -> Location | None:
     if path is not None or context.resilient_parsing:
         return path
@@ -238,6 +247,13 @@ PROFILE_OR_LOGS = click.argument("path", type=TRACE_PATH, required=False, callba
 HOST = click.option("--host", "hosts", metavar="NAME", multiple=True, help="Read only this host (repeatable).")
 STEP_MARKER = click.option(
     "--step-marker", metavar="NAME", callback=_step_marker, help="Use events with this name as steps (* is a wildcard)."
+)
+STEPS = click.option(
+    "--steps",
+    metavar="A..B",
+    type=step_range,
+    callback=_steps,
+    help="Read only these steps, inclusive: 10..20, 10.., ..20 or 12.",
 )
 FORCE = click.option("--force", is_flag=True, help="Replace existing files.")
 TOP = click.option(
@@ -302,6 +318,7 @@ read_options = together(
         help="How to attribute time; tensorflow: exactly as TensorFlow's own profiler.",
     ),
     STEP_MARKER,
+    STEPS,
     address_options,
 )
 
@@ -331,7 +348,18 @@ host_options = together(
     STRICT,
 )
 trace_options = together(run_option("Analyze"), read_options, host_options)
-READING = ("run", "hosts", "attribution", "step_marker", "host_patterns", "sample_hosts", "jobs", "cluster", "strict")
+READING = (
+    "run",
+    "hosts",
+    "attribution",
+    "step_marker",
+    "steps",
+    "host_patterns",
+    "sample_hosts",
+    "jobs",
+    "cluster",
+    "strict",
+)
 """Parameter names of `trace_options`."""
 
 report_options = together(
@@ -367,6 +395,10 @@ def typed(path: Location, values: Mapping[str, Any]) -> str:
     words += [("--hosts", pattern) for pattern in values.get("host_patterns") or ()]
     words += [("--attribution", "tensorflow")] if values.get("attribution") == "tensorflow" else []
     words += [("--step-marker", values["step_marker"])] if values.get("step_marker") else []
+    if values.get("steps"):
+        from tfperf.trace.steps.step_range import range_text
+
+        words.append(("--steps", range_text(values["steps"])))
     return shlex.join([str(path), *(word for pair in words for word in pair)])
 
 

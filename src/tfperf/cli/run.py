@@ -62,6 +62,8 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
     from tfperf.capture.script_run import choose_plan
     from tfperf.live.sampling import sample_script
 
+    if values["steps"] and None in values["steps"]:
+        raise click.UsageError("--steps requires both ends to profile: use A..B, for example 50..59")
     if values["steps"] and values["after_s"]:
         raise click.UsageError("--steps cannot be used with --after: profile by steps or by time")
     if values["steps"] and values["duration_s"]:

@@ -22,7 +22,7 @@ from tfperf.cli import options
     "--steps",
     metavar="A..B",
     type=options.step_range,
-    help="Write only events that overlap these steps, inclusive (3..5).",
+    help="Write only events that overlap these steps, inclusive: 3..5, 3.., ..5 or 3.",
 )
 @click.option(
     "--step", type=options.WHICH_STEP, metavar="N|median|slowest", help="Write only events that overlap this step."

@@ -16,6 +16,7 @@ from tfperf.report.render import STDOUT, write
 @options.run_option("Read")
 @options.HOST
 @options.STEP_MARKER
+@options.STEPS
 @options.address_options
 @options.host_options
 @click.option("--op", metavar="NAME", help="HLO op to print, with the ops that make and use its arrays.")

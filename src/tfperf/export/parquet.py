@@ -28,6 +28,7 @@ from tfperf.trace.event_names import parse_op
 from tfperf.trace.host_trace import HostTrace, Plane
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.read import AlsoRead
+from tfperf.trace.steps.step_range import cut_trace
 from tfperf.trace.steps.steps import Steps
 
 _DELTA = ("event", "start_ps", "producer_id", "consumer_id")
@@ -143,6 +144,8 @@ def _write_hosts(analysis: Analysis, made: Path, ahead: ReadAhead, *, all_stats:
     work = {each.host: each for each in analysis["hosts"].hosts} if "hosts" in analysis.sections else {}
     for file, results in zip(analysis.run.files, analysis.hosts, strict=True):
         nested = ahead.of(file)
+        if results.part is not None:
+            nested = with_nesting(cut_trace(nested.trace, results.part))
         trace = nested.trace
         of_host = made / partition("host", file.host)
         of_host.mkdir()

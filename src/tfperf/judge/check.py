@@ -177,7 +177,11 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         step_count=min(host.summary.averaged_count for host in single),
         step_kind=next((host.summary.kind for host in single if host.summary.averaged_count), ""),
         other_kinds=hosts[-1].other_kinds,
-        notes=(*filter(None, [profile.sample]), *_doubt_notes(hosts, judged), *_notes(hosts, config)),
+        notes=(
+            *filter(None, [profile.steps_text, profile.sample]),
+            *_doubt_notes(hosts, judged),
+            *_notes(hosts, config),
+        ),
         config_file=str(config.file or ""),
     )
 

@@ -115,13 +115,19 @@ def _run_summary(run: AnyRun, skip_first: int, read: Callable[..., Analysis]) ->
     return summarize_run(analysis, label, skip_first=skip_first)
 
 
-def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> Report:
-    """Return a comparison of two runs, or the trend of several; raise TfperfError for fewer than two."""
+def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean", steps: str = "") -> Report:
+    """Return a comparison of two runs, or the trend of several; raise TfperfError for fewer than two.
+
+    `steps` are the steps to which the runs are limited, as text.
+    """
     if len(runs) < 2:
         raise TfperfError("a comparison requires at least two runs")
     comparison = compare_runs(runs, stat)
     lead, *sections = (build(comparison) for build in _SECTIONS)
+    if steps:
+        lead = replace(lead, notes=(*lead.notes, f"Only steps {steps} of each run are compared."))
     source = {
+        **({"steps": steps} if steps else {}),
         "runs": [run.label for run in runs],
         "attribution": " and ".join(dict.fromkeys(run.attribution for run in runs)),
     }

@@ -158,6 +158,8 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     device_clocks: dict[int, DeviceClock] = {}
     """The clocks of TPU chips by the index of their plane, set to agree with the file's clock at the first op."""
     graph_ops: GraphOps = GraphOps()
+    is_part: bool = False
+    """Whether it is cut to a range of steps: `extent_ps` is then their time."""
 
     @property
     def event_count(self) -> int:

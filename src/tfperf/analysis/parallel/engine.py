@@ -27,7 +27,7 @@ from tfperf.analysis.many_hosts import (
 )
 from tfperf.analysis.parallel.outcomes import Analyze, HostOutcome, Told, in_sequence, jobs_for
 from tfperf.analysis.registry import HostResults, MissingHost, call, find_section, is_ours
-from tfperf.base.errors import TfperfError, TraceFormatError
+from tfperf.base.errors import StepsNotFoundError, TfperfError, TraceFormatError
 from tfperf.base.units import counted
 from tfperf.trace.logdir import HostFile, Run
 from tfperf.trace.read import Progress
@@ -100,7 +100,7 @@ def analyze_packed(
 def analyzed_hosts(
     analyze: Callable[..., HostResults], run: Run, engine: Engine, told: Told
 ) -> tuple[tuple[HostResults, ...], tuple[MissingHost, ...], dict[str, list[Any]]]:
-    """Return the results of readable hosts, the unreadable hosts, and the parts that workers combined of many hosts.
+    """Return the results of hosts, those without results, and the parts that workers combined of many hosts.
 
     Raises TfperfError if no host can be read.
     """
@@ -112,12 +112,15 @@ def analyzed_hosts(
         if len(errors) == len(outcomes):
             if len(errors) == 1:
                 raise errors[0]
+            if all(isinstance(error, StepsNotFoundError) for error in errors):
+                # Helper hosts of a job have no steps at all, which is less informative.
+                raise max(errors, key=lambda error: getattr(error, "has_others", False))
             others = counted(len(errors) - 1, "other host")
             raise TraceFormatError(f"{errors[0]}; the {others} of run {run.name} cannot be read either")
         results = tuple(outcome.value for outcome in outcomes if outcome.error is None)
         parts = {} if workers is None or len(results) <= MANY_HOSTS else _combined_on(workers, results)
     missing = tuple(
-        MissingHost(file.host, str(outcome.error))
+        MissingHost(file.host, str(outcome.error), isinstance(outcome.error, StepsNotFoundError))
         for file, outcome in zip(run.files, outcomes, strict=True)
         if outcome.error is not None
     )

@@ -31,6 +31,7 @@ from tfperf.export.query.sql_tables import (
 )
 from tfperf.trace.host.activities import Attribution
 from tfperf.trace.logdir import Run, choose_hosts, choose_run, find_runs, sampled
+from tfperf.trace.steps.step_range import StepPart, StepRange, cut_trace, range_text
 
 if TYPE_CHECKING:
     from tfperf.trace.host_trace import HostTrace
@@ -55,6 +56,8 @@ class Source(Struct, frozen=True, dict=True):
     """Tables of failed sections of other packages, with the reason."""
     strict: bool = False
     """Whether a missing host is an error, not a warning."""
+    steps: StepRange | None = None
+    """The selected steps: events are cut to their time."""
 
     def tables(self, names: Collection[str]) -> dict[str, Any]:
         """Return the available tables as `pyarrow.Table`s, and warn (TfperfWarning) of missing hosts.
@@ -101,7 +104,8 @@ class Source(Struct, frozen=True, dict=True):
     def described(self) -> dict[str, Any]:
         """Return the description of the source for reports."""
         run = self.run
-        return {"run": run.name, "folder": str(run.folder), "hosts": [file.host for file in run.files]}
+        steps = {} if self.steps is None else {"steps": range_text(self.steps)}
+        return {"run": run.name, "folder": str(run.folder), "hosts": [file.host for file in run.files], **steps}
 
     def _report_missing(self, missing: Sequence[MissingHost]) -> None:
         unfinished = unfinished_hosts(self.run)
@@ -130,9 +134,16 @@ class Source(Struct, frozen=True, dict=True):
         from tfperf.trace.read import read_host
 
         traces = []
-        for file in self.run.files:
+        parts: dict[str, StepPart | None] = {file.host: None for file in self.run.files}
+        if self.steps is not None:  # hosts without these steps have no events in their time
+            analysis = self.analyze(("steps",))
+            self._unread.extend(analysis.missing)
+            parts = {host.host: host.part for host in analysis.hosts}
+        for file in (file for file in self.run.files if file.host in parts):
             try:
-                traces.append(read_host(file.path, file.host, everything=True, **options))
+                trace = read_host(file.path, file.host, everything=True, **options)
+                part = parts[file.host]
+                traces.append(trace if part is None else cut_trace(trace, part))
             except TraceFormatError as error:
                 if len(self.run.files) == 1:
                     raise
@@ -149,6 +160,7 @@ def source_of(  # noqa: PLR0913  (every parameter is an option that users name)
     hosts: Sequence[str] = (),
     attribution: Attribution = "corrected",
     step_marker: str | None = None,
+    steps: StepRange | None = None,
     host_patterns: Sequence[str] = (),
     sample_hosts: int | None = None,
     jobs: int | None = None,
@@ -162,10 +174,10 @@ def source_of(  # noqa: PLR0913  (every parameter is an option that users name)
     supports none.
     """
     if isinstance(path, Analysis):
-        return Source(path.run, path.more)
+        return Source(path.run, path.more, steps=path.steps)
     place = located(path)
     if isinstance(place, Path) and is_dataset(place):
-        has_options = any((run, hosts, host_patterns, sample_hosts, jobs, cluster, strict, step_marker))
+        has_options = any((run, hosts, host_patterns, sample_hosts, jobs, cluster, strict, step_marker, steps))
         if has_options or attribution != "corrected":
             raise TfperfError(f"{path} is a dataset: select runs and hosts in the query, as in WHERE run = '...'")
         check_format(place)
@@ -184,11 +196,12 @@ def source_of(  # noqa: PLR0913  (every parameter is an option that users name)
             sample_hosts=sample_hosts,
             attribution=attribution,
             step_marker=step_marker,
+            steps=steps,
             jobs=jobs,
             cluster=cluster,
         )
 
-    return Source(chosen, analyze, strict=strict)
+    return Source(chosen, analyze, strict=strict, steps=steps)
 
 
 MARKER = "tfperf_dataset.json"  # marks a folder as a dataset

@@ -28,6 +28,7 @@ from tfperf.trace.known_stats import COLLECTIVES
 from tfperf.trace.logdir import HostFile, choose_hosts, choose_run, find_runs, sampled
 from tfperf.trace.read import Progress, progress_by_file, read_host
 from tfperf.trace.steps.find_steps import find_steps
+from tfperf.trace.steps.step_range import StepRange
 from tfperf.trace.steps.steps import WhichStep
 
 if TYPE_CHECKING:
@@ -124,8 +125,8 @@ class TimelineParts(TypedDict, total=False):
     host_patterns: Sequence[str]
     sample_hosts: int | None
     """As in `tfperf.load`."""
-    steps: tuple[int, int] | None
-    """First and last number of the steps that events overlap."""
+    steps: StepRange | None
+    """First and last number of the steps that events overlap; None: without this limit."""
     step: WhichStep | None
     """A single step, by number or by duration ("median", "slowest")."""
     threads: Sequence[str]

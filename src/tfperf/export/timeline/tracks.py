@@ -13,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Intervals, Uint8s, distinct, union
-from tfperf.base.errors import TfperfError
+from tfperf.base.errors import StepsNotFoundError, TfperfError
 from tfperf.export.timeline.host_timeline import (
     PS_PER_NS,
     ArrowEnds,
@@ -28,6 +28,7 @@ from tfperf.trace.device.device_work import device_label
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import IDS
 from tfperf.trace.nesting import nest
+from tfperf.trace.steps.step_range import StepRange, in_range, no_such_steps
 from tfperf.trace.steps.steps import Steps, WhichStep, chosen_step
 
 _PLANE_ORDER = ("tpu", "sparse core", "gpu", "host", "other")
@@ -280,7 +281,7 @@ _NO_STEP = (1, 0)
 class Selection(Struct, frozen=True):
     """The selected steps (first and last), lines or planes (`*` is a wildcard), and minimum duration; default: all."""
 
-    steps: tuple[int, int] | None = None
+    steps: StepRange | None = None
     threads: tuple[str, ...] = ()
     min_duration_ps: int = 0
     step: WhichStep | None = None
@@ -291,11 +292,7 @@ def selected_steps(steps: Steps, selection: Selection) -> Steps:
     """Return the steps with the selected numbers."""
     if selection.steps is None:
         return steps
-    return steps.only(np.flatnonzero(_between(steps.numbers, selection.steps)))
-
-
-def _between(numbers: Int64s, limits: tuple[int, int]) -> Bools:
-    return np.asarray((numbers >= limits[0]) & (numbers <= limits[1]))
+    return steps.only(np.flatnonzero(in_range(steps.numbers, selection.steps)))
 
 
 def select_events(trace: HostTrace, steps: Steps, selection: Selection) -> tuple[Bools, dict[str, int]]:
@@ -365,7 +362,7 @@ class SelectionCheck(Struct):
     def add(self, trace: HostTrace, numbers: Int64s) -> None:
         """Add a host; `numbers` are the numbers of its steps."""
         steps, threads = self.selection.steps, self.selection.threads
-        has_steps = steps is None or bool(_between(numbers, steps).any())
+        has_steps = steps is None or bool(in_range(numbers, steps).any())
         has_threads = not threads or bool(matching_lines(trace, threads))
         self.matches |= has_steps and has_threads
         self.numbers.append(numbers)
@@ -378,14 +375,8 @@ class SelectionCheck(Struct):
         if self.matches:
             return
         numbers = np.concatenate([NO_NUMBERS, *self.numbers])
-        if (asked := self.selection.steps) is not None and not len(numbers):
-            raise TfperfError("the profile has no steps; omit --steps, or name the step events with --step-marker")
-        if asked is not None and not _between(numbers, asked).any():
-            first, last = asked
-            missing = f"step {first} does not exist" if first == last else f"steps {first}..{last} do not exist"
-            low, high = int(numbers.min()), int(numbers.max())
-            known = f"the only step is {low}" if low == high else f"the steps are {low}..{high}"
-            raise TfperfError(f"{missing}; {known}")
+        if (asked := self.selection.steps) is not None and not in_range(numbers, asked).any():
+            raise StepsNotFoundError(no_such_steps(numbers, asked))
         threads = list(dict.fromkeys(self.threads))
         names = ", ".join(threads[:_THREADS_LISTED]) + (", ..." if len(threads) > _THREADS_LISTED else "")
         patterns = " or ".join(self.selection.threads)

@@ -322,7 +322,7 @@ def _counting(wall: Wall, breakdown: Breakdown) -> Wall:
 def _capture(trace: HostTrace) -> tuple[int, int]:
     """Return the start and end of the capture: the profiler session if recorded, extended to all events."""
     start_ps, end_ps = trace.extent_ps
-    session = next((plane.stats for plane in trace.planes if plane.name == "Task Environment"), {})
+    session = {} if trace.is_part else trace.session_stats
     zero = trace.clock_start_ns
     start_ns, stop_ns = session.get("profile_start_time"), session.get("profile_stop_time")
     if isinstance(start_ns, int) and isinstance(stop_ns, int) and zero is not None and start_ns < stop_ns:
