@@ -199,6 +199,51 @@ def test_step_marker_without_such_events_finds_no_steps(tmp_path: Path, run_tfpe
     assert "'other'" in found["step_explanation"]
 
 
+def test_a_report_of_some_steps_says_which(two_hosts: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    printed = run_tfperf("analyze", two_hosts, "--steps", "1..2").stdout
+    assert " i Only steps 1..2 are included: 2 of 4 steps per host.\n" in printed
+    assert f"More: tfperf analyze {two_hosts} --steps 1..2 --full" in " ".join(printed.split())
+    document = json.loads(run_tfperf("analyze", two_hosts, "--steps", "1..", "--format", "json", "-s", "steps").stdout)
+    assert document["source"]["steps"] == {"first": 1, "last": 3, "hosts_without_steps": []}
+    assert document["summary"]["step_count"] == 3
+    run_tfperf("export-csv", two_hosts, "--steps", "2", "-o", tmp_path / "csv")
+    rows = [*csv.DictReader((tmp_path / "csv" / "selected_steps.csv").read_text().splitlines())]
+    assert [(row["host"], row["first_step"], row["last_step"], row["steps"], row["all_steps"]) for row in rows] == [
+        ("a", "2", "2", "1", "4"),
+        ("b", "2", "2", "1", "4"),
+    ]
+    assert [float(row["duration_ms"]) for row in rows] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_code", "words"),
+    [
+        (("analyze", "--steps", "3-5"), 2, "'3-5' is not a range of steps: use 3..5, 3.., ..5 or 3"),
+        (("analyze", "--steps", ".."), 2, "'..' is not a range of steps"),
+        (("analyze", "--steps", "12 13"), 2, "'12 13' is not a range of steps"),
+        (("check", "--steps", "5..3", "--max-input-bound", "5%"), 2, "'5..3' ends before it starts: use 3..5"),
+        (("analyze", "--steps", "1", "--attribution", "tensorflow"), 2, "cannot be used with --attribution tensorflow"),
+        (("analyze", "--steps", "4.."), 1, "Error: steps 4.. do not exist; the steps are 0..3"),
+        (("timeline", "--steps", "9", "-o", "t.json"), 1, "Error: step 9 does not exist; the steps are 0..3"),
+        (("diff", "--steps", "1..2", "base.json"), 2, "--steps cannot be used with a baseline"),
+    ],
+)
+def test_wrong_ranges_of_steps(
+    arguments: tuple[str, ...], exit_code: int, words: str, two_hosts: Path, run_tfperf: Run
+) -> None:
+    command, *others = arguments
+    result = run_tfperf(command, two_hosts, *others)
+    assert (result.exit_code, words in result.stderr) == (exit_code, True), result.stderr
+
+
+def test_a_gate_and_a_comparison_of_some_steps_say_which(two_hosts: Path, run_tfperf: Run) -> None:
+    checked = run_tfperf("check", two_hosts, "--steps", "0..2", "--max-input-bound", "50%")
+    assert (checked.exit_code, "Only steps 0..2 are included: 3 of 4 steps per host." in checked.stdout) == (0, True)
+    compared = run_tfperf("diff", two_hosts, two_hosts, "--steps", "0..2")
+    assert "Only steps 0..2 of each run are compared." in compared.stdout
+    assert "mean of 3 and 3 steps" in compared.stdout
+
+
 def test_attribution_tensorflow_finds_no_steps_in_a_keras_3_profile(samples: Path, run_tfperf: Run) -> None:
     result = run_tfperf("analyze", samples / "input_bound", "--format", "json", "--attribution", "tensorflow")
     assert summary(result)["input_class"] == "unknown"

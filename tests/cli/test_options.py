@@ -30,7 +30,7 @@ def options_of(name: str) -> dict[str, click.Option]:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_command_that_reads_a_run_selects_it_alike(name: str) -> None:
     options, usual = options_of(name), options_of("analyze")
-    spread = {"--jobs"} if name in COPIES else {"--jobs", "--cluster", "--sample-hosts"}
+    spread = {"--jobs"} if name in COPIES else {"--jobs", "--cluster", "--sample-hosts", "--steps"}
     assert READING | spread <= options.keys()
     for word in (READING | spread) - {"--run"}:
         assert options[word].help == usual[word].help, word

@@ -356,7 +356,7 @@ def _selected_steps(results: Results) -> dict[str, Any]:
 
 
 def _part_table(parts: Sequence[tuple[str, StepPart]]) -> Table:
-    data = {
+    data: dict[str, Sequence[Any]] = {
         "host": [host for host, _ in parts],
         "first_step": [part.first for _, part in parts],
         "last_step": [part.last for _, part in parts],

@@ -111,6 +111,7 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
       tfperf analyze logs/ -s roofline --peaks peaks.toml
       tfperf analyze logs/ -o report.html
       tfperf analyze logs/ --step slowest -o step.html
+      tfperf analyze logs/ --steps 110..119
       tfperf analyze logs/ --open
       tfperf analyze logs/ --format json -o report.json
       tfperf analyze logs/ --save-baseline baseline.json

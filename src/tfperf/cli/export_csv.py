@@ -51,3 +51,5 @@ def command(path: Location, output: Location | None, force: bool, csv_safe: bool
         output = next(folder for folder in folders if not folder.exists())
     write_folder(files, output, force=force)
     options.say(f"wrote {counted(len(files), 'file')} to {output}: {', '.join(files)}")
+    if analysis.steps_text:
+        options.say(analysis.steps_text)

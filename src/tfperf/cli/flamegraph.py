@@ -96,7 +96,7 @@ def command(
     first, *more = told(graphs)
     if is_file:
         options.say(f"wrote {output}: flame graph ({form}): {first}")
-    for line in more:
+    for line in filter(None, (analysis.steps_text, *more)):
         options.say(line)
 
 

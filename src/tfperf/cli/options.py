@@ -253,7 +253,7 @@ STEPS = click.option(
     metavar="A..B",
     type=step_range,
     callback=_steps,
-    help="Read only these steps, inclusive: 10..20, 10.., ..20 or 12.",
+    help="Cover only these steps, inclusive: 10..20, 10.., ..20 or 12.",
 )
 FORCE = click.option("--force", is_flag=True, help="Replace existing files.")
 TOP = click.option(

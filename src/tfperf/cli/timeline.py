@@ -18,12 +18,7 @@ from tfperf.cli import options
 @options.host_options
 @options.STEP_MARKER
 @options.address_options
-@click.option(
-    "--steps",
-    metavar="A..B",
-    type=options.step_range,
-    help="Write only events that overlap these steps, inclusive: 3..5, 3.., ..5 or 3.",
-)
+@options.STEPS
 @click.option(
     "--step", type=options.WHICH_STEP, metavar="N|median|slowest", help="Write only events that overlap this step."
 )

@@ -84,7 +84,8 @@ def selected_rows(steps: Steps, wanted: StepRange) -> tuple[int, int]:
     """Return the first row of the selected steps, and the row after the last.
 
     Numbers are those of the headline kind, and of other kinds only if it has none in the range; steps of other kinds
-    between the selected ones belong to them. If numbers repeat, the first ones count. Raises StepsNotFoundError.
+    between the selected ones belong to them, and without a limit, all steps before or after. If numbers repeat, the
+    first ones count. Raises StepsNotFoundError.
     """
     is_wanted = in_range(steps.numbers, wanted)
     if not is_wanted.any():
@@ -94,7 +95,7 @@ def selected_rows(steps: Steps, wanted: StepRange) -> tuple[int, int]:
     inside = is_wanted[pool]
     first = int(inside.argmax())
     stop = first + int(np.append(inside[first:], False).argmin())
-    return int(pool[first]), int(pool[stop - 1]) + 1
+    return (0 if wanted[0] is None else int(pool[first]), len(steps) if wanted[1] is None else int(pool[stop - 1]) + 1)
 
 
 def part_of(trace: HostTrace, steps: Steps, wanted: StepRange) -> StepPart:
