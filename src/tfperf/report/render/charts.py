@@ -89,7 +89,8 @@ def segment_bar_lines(bars: Sequence[SegmentBar], width: int) -> list[Line]:
     heads = [f"{bar.short_title} {head}" if len(bars) > 1 else head for bar, head in zip(bars, heads, strict=True)]
     left = max(map(cells, heads))
     lines: list[Line] = []
-    entries: dict[tuple[str, str], list[Part]] = {}
+    whole: dict[tuple[str, str], list[Part]] = {}
+    cut: dict[tuple[str, str], list[Part]] = {}
     for bar, head in zip(bars, heads, strict=True):
         counts = apportion([each.value for each in bar.segments], max(width - left, _SMALLEST_BAR))
         drawn: list[Part] = [Part(" " * (left - cells(head)) + head)]
@@ -98,15 +99,18 @@ def segment_bar_lines(bars: Sequence[SegmentBar], width: int) -> list[Line]:
             saved = min(round(count * segment.saved / segment.value), count - 1) if segment.value and count else 0
             drawn += [Part(style.letter * (count - saved) + _SAVED * saved, style.look)] if count else []
             of = f" of {bar.short_title}" if bar is not bars[0] else ""
-            title = shorten(safe(segment.title), _LONGEST_ENTRY, mark=PLAIN_ELLIPSIS)
-            text = f" {title} {segment.share}{of}"
-            entries.setdefault((segment.role, segment.title), [Part(style.letter, style.look), Part(text)])
+            for entries, longest in ((whole, width), (cut, _LONGEST_ENTRY)):
+                title = shorten(safe(segment.title), longest, mark=PLAIN_ELLIPSIS)
+                text = f" {title} {segment.share}{of}"
+                entries.setdefault((segment.role, segment.title), [Part(style.letter, style.look), Part(text)])
         lines.append(drawn)
+    # A screen has no third line to spare for whole titles or the mark alone.
+    most = max(len(_in_lines([*cut.values()], width)), 2)
+    entries = whole if len(_in_lines([*whole.values()], width)) <= most else cut
     legend = _in_lines([*entries.values()], width)
     if any(each.saved for bar in bars for each in bar.segments):
         with_mark = _in_lines([*entries.values(), [Part(f"{_SAVED} removed by the fix", "dim")]], width)
-        # A screen has no line to spare for the mark alone.
-        legend = with_mark if len(with_mark) == len(legend) or len(entries) == 1 else legend
+        legend = with_mark if len(with_mark) <= most else legend
     return [*lines, *legend]
 
 
