@@ -52,8 +52,8 @@ TRACES = (
     "../shared/traces/keras_rtx5000/gpu_bs512-20210202-131913",
     "../shared/traces/keras_t4/2022_10_31_19_09_08",
     "../shared/traces/jax_mi300x/jax_conv_minimal_08",
-    "../shared/traces/tpu_v6e/reference",
-    "../shared/traces/multi_host/keras_slow_input",
+    "../shared/traces/tpu_v6e/offload",
+    "../shared/traces/multi_host/keras_slow_input/inside",
     "../shared/traces/reported/periodic_eval",
 )
 SIZES = ((1400, 900), (900, 900), (420, 800))
