@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from protobytes import field, message
 
-F32, F64, S32, TUPLE = 11, 12, 4, 13
+F32, F64, S32, TUPLE, BF16, FP8 = 11, 12, 4, 13, 16, 20
 
 
 def shape(kind: int, *dims: int, parts: Iterable[bytes] = (), layout: bytes = b"") -> bytes:

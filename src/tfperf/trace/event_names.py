@@ -27,6 +27,8 @@ class Op(Struct, frozen=True):
     type: str
 
 
+HOST_CALLBACK = re.compile(r"(?:^|.*/)(?:(?:pure|io)_callback|debug_(?:callback|print))(?:\.\d+)?$")
+"""Ops of JAX with which a compiled program calls Python, and the instructions that XLA names after them."""
 _TF_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_./>-]*")
 _OLD_TF_NAME = r"[A-Za-z0-9.][A-Za-z0-9_./]*"
 _TF_TYPE = re.compile(r"[A-Z_][a-zA-Z0-9_]*")

@@ -81,11 +81,11 @@ SPARSE = (("SparseToDense:SparseToDense", 0, 10), ("matmul:MatMul", 10, 40), ("o
 EIGEN = tuple(f"tf_numa_-1_Eigen/{number}" for number in range(8))
 FIRST: dict[str, Case] = {
     "Python": Case(
-        beside("m/norm/PyFunc:PyFunc"), "python_in_graph", 60, "use_graph_ops",
+        beside("m/norm/PyFunc:PyFunc"), "python_in_graph", 60, "use_graph_ops call_less_often",
         "m/norm/PyFunc runs Python one call at a time",
     ),
     "eager Python": Case(
-        beside("EagerPyFunc:EagerPyFunc"), "python_in_graph", 60, "use_graph_ops",
+        beside("EagerPyFunc:EagerPyFunc"), "python_in_graph", 60, "use_graph_ops call_less_often",
         "EagerPyFunc runs Python one call at a time",
     ),
     "printing": Case(

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from builders import Event, Plane, event, gpu, host, line, plane, programs, read_back, ref, repeat, results_of, trace_of
-from hlo_builders import F32, F64, computation, instruction, program, shape
+from hlo_builders import BF16, F32, F64, FP8, computation, instruction, program, shape
 from places import TRACES
 from protobytes import field, message
 from real_runs import analysis_of
@@ -100,6 +100,183 @@ def test_products_in_float64_on_a_gpu(tmp_path: Path) -> None:
     assert cause.detail.startswith("custom-call.1 computes in 64-bit precision for 60.0% of it")
     assert bounds(cause.actions[0].step_ms) == pytest.approx((0.052, 0.076))
     assert "double_precision" not in causes_of(tmp_path, host(*STEPS), kernels(product, hlo=True), in_type(F32))
+
+
+def fp8(*, both: bool = True, fused: bool = False) -> Plane:
+    """A product in bfloat16 of two arrays (of one, unless `both`) that are FP8 before; one is scaled, or transposed.
+
+    The conversions are fused with the product, or with nothing else.
+    """
+    small, large, other = shape(FP8, 64, 64), shape(BF16, 64, 64), shape(FP8 if both else BF16, 64, 64)
+    second, first = "convert" if both else "copy", field(9, 0)
+    inputs = (
+        instruction(1, "a", "parameter", small, extra=first),
+        instruction(2, "b", "parameter", other, extra=field(9, 1)),
+    )
+    if fused:
+        inside = (
+            *inputs,
+            instruction(3, "c0", "convert", large, operands=[1]),
+            instruction(4, "c1", second, large, operands=[2]),
+            instruction(5, "scaled", "multiply", large, operands=[4, 4]),
+            instruction(6, "dot", "dot", large, operands=[3, 5], extra=DOT),
+        )
+        main = (*inputs, instruction(3, "product.1", "fusion", large, operands=[1, 2], calls=[2]))
+        return programs(id_7=program(computation("main", *main, root=3), computation("f", *inside, number=2, root=6)))
+    converts = (instruction(1, "p", "parameter", other, extra=first), instruction(2, "c", second, large, operands=[1]))
+    main = (
+        *inputs,
+        instruction(3, "c0", "convert", large, operands=[1]),
+        instruction(4, "t", "transpose", large, operands=[3]),
+        instruction(5, "convert_fusion", "fusion", large, operands=[2], calls=[2]),
+        instruction(6, "product.1", "dot", large, operands=[4, 5], extra=DOT),
+    )
+    return programs(id_7=program(computation("main", *main, root=6), computation("f", *converts, number=2, root=2)))
+
+
+DOT = field(30, message(field(1, 1), field(2, 0)))
+HOPPER = {"compute_cap_major": 9, "compute_cap_minor": 0, "core_count": 132, "clock_rate": 1_830_000}
+AMPERE = {"compute_cap_major": 8, "compute_cap_minor": 0, "core_count": 108, "clock_rate": 1_410_000}
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_products_that_convert_fp8_first(tmp_path: Path, fused: bool) -> None:
+    """A product takes 60 of 100 us in bfloat16, for which the peak is half of that of FP8."""
+    product = kernels(("gemm", "product.1", 10, 60), hlo=True)
+    hopper, ampere = replace(product, stats=HOPPER), replace(product, stats=AMPERE)
+    cause = causes_of(tmp_path, host(*STEPS), hopper, fp8(fused=fused))["converted_fp8"]
+    assert bounds(cause.cost_percent) == pytest.approx((60, 60))
+    assert cause.detail == "product.1 converts both inputs from f8e4m3fn to a wider type"
+    # Weights in FP8 save memory: their product with wider numbers is no FP8 product.
+    assert "converted_fp8" not in causes_of(tmp_path, host(*STEPS), hopper, fp8(both=False, fused=fused))
+    assert "converted_fp8" not in causes_of(tmp_path, host(*STEPS), ampere, fp8(fused=fused))
+
+
+def callback(op: str) -> Plane:
+    """A program whose instruction `custom-call.1` calls Python, and that also multiplies."""
+    name = field(7, message(field(2, f"jit(step)/{op}".encode())))
+    made = (
+        instruction(1, "a", "parameter", shape(F32, 8)),
+        instruction(2, "custom-call.1", "custom-call", shape(F32, 8), operands=[1], extra=name),
+        instruction(3, "dot.2", "dot", shape(F32, 8), operands=[1]),
+    )
+    return programs(id_7=program(computation("main", *made, root=3)))
+
+
+def waiting(*after: tuple[str, str, float, float], runs_until: float = 70) -> tuple[Plane, Plane]:
+    """A copy to the host at 20 us whose op is a callback, and the run of the program that launched it."""
+    inside = (("dot", "dot.2", 10, 10), ("MemcpyD2H", "custom-call.1", 20, 5), *after)
+    work = [
+        event(name, start, length, hlo_op=ref(op), program_id=7, correlation_id=at)
+        for at, (name, op, start, length) in enumerate(inside, 1)
+    ]
+    run = event("GpuExecutable::ExecuteThunks", 5, runs_until - 5)
+    calls = [event("cuLaunch", 6 + at, 0.5, correlation_id=at) for at in range(1, len(work) + 1)]
+    thread = [*STEPS]
+    device = []
+    for turn in range(5):
+        made = [*(replace(each, start_us=each.start_us + 100 * turn) for each in (run, *calls, *work))]
+        ids = [{**each.stats, "correlation_id": 10 * turn + each.stats["correlation_id"]} for each in made[1:]]
+        linked = [replace(each, stats=stats) for each, stats in zip(made[1:], ids, strict=True)]
+        thread += [made[0], *linked[: len(calls)]]
+        device += linked[len(calls) :]
+    return host(*thread), gpu(*device)
+
+
+RESULT, MORE = ("MemcpyH2D", "custom-call.1", 58, 2), ("dot", "dot.2", 60, 20)
+
+
+@pytest.mark.parametrize(
+    ("op", "after", "code", "cost"),
+    [
+        ("pure_callback", (RESULT, MORE), "python_in_graph", 40),  # from 20 to 60 us, the copies included
+        ("io_callback", (MORE,), "python_in_graph", 40),
+        ("debug_print", (), "print_in_graph", 50),  # to the end of the run at 70 us
+        ("debug_callback", (), "print_in_graph", 50),
+        ("mul", (RESULT, MORE), "", 0),  # a custom call of a library
+    ],
+)
+def test_a_gpu_waits_for_python(tmp_path: Path, op: str, after: tuple[Any, ...], code: str, cost: float) -> None:
+    found = causes_of(tmp_path, *waiting(*after), callback(op))
+    assert {*found} & {"python_in_graph", "print_in_graph"} == ({code} if code else set())
+    if code:
+        assert bounds(found[code].cost_percent) == pytest.approx((cost, cost))
+        assert found[code].detail.startswith(f"{op} calls Python")
+        assert "once per step, and the device waits" in found[code].detail
+
+
+def test_other_work_during_a_callback_takes_none_of_it(tmp_path: Path) -> None:
+    """Another stream computes from 30 to 45 us: the callback is then seen from 20 to 30 us only, less than it costs."""
+    host_plane, device = waiting(RESULT, MORE)
+    beside = line("Stream #2", *repeat(5, event("add", 30, 15)), id=9)
+    found = causes_of(tmp_path, host_plane, replace(device, lines=(*device.lines, beside)), callback("pure_callback"))
+    # From the copy of the result at 58 us it is seen again.
+    assert bounds(found["python_in_graph"].cost_percent) == pytest.approx((12, 12))
+
+
+def test_without_the_run_of_the_program_only_the_copies_of_a_callback_are_certain(tmp_path: Path) -> None:
+    _, device = waiting()
+    found = causes_of(tmp_path, host(*STEPS), device, callback("debug_print"))
+    assert bounds(found["print_in_graph"].cost_percent) == pytest.approx((5, 5))
+
+
+def test_a_tpu_core_waits_for_python(tmp_path: Path) -> None:
+    """30 of 100 us in the receive of a callback; an op of the same category without a callback is something else."""
+    parts = (("%recv-done.1 = f32[8] recv-done()", "pure_callback"), ("%recv-done.2 = f32[8] recv-done()", "offload"))
+    facts = {
+        text: {"program_id": 7, "hlo_category": "host recv-done", "tf_op": f"jit(step)/{op}:"} for text, op in parts
+    }
+    made = a_core([event(parts[0][0], 10, 30), event(parts[1][0], 50, 20)], facts, **PEAKS)
+    cause = causes_of(tmp_path, made)["python_in_graph"]
+    assert bounds(cause.cost_percent) == pytest.approx((30, 30))
+    assert cause.detail == "pure_callback calls Python, and the device waits"
+
+
+def holding(*sizes: int) -> Plane:
+    """A program with a product and constants of this many float32 numbers."""
+    names = [f"constant.{number}" for number in range(len(sizes))]
+    made = [
+        instruction(number, name, "constant", shape(F32, size))
+        for number, (name, size) in enumerate(zip(names, sizes, strict=True), 2)
+    ]
+    return programs(id_7=program(computation("main", instruction(1, "dot.2", "dot", shape(F32, 8)), *made)))
+
+
+def test_arrays_that_a_program_contains(tmp_path: Path) -> None:
+    """12 and 4 million numbers of 4 bytes; the 1000 of the third are no reason to mention it."""
+    product = ("dot", "dot.2", 10, 60)
+    found = causes_of(tmp_path, host(*STEPS), kernels(product, hlo=True), holding(12_000_000, 4_000_000, 1000))
+    cause = found["captured_constants"]
+    assert cause.detail == "jit_step contains 64.0 MB (2 arrays of 1 MiB or more, the largest f32[12000000])"
+    assert (cause.cost_percent, cause.gain) == (None, 0.0)
+    assert [action.code for action in cause.actions] == ["pass_arrays"]
+    small = causes_of(tmp_path, host(*STEPS), kernels(product, hlo=True), holding(8_000_000))
+    assert "captured_constants" not in small
+
+
+def updates(count: int, length: float = 0.5, kind: str = "ResourceApplyAdam") -> Plane:
+    """This many kernels in each step, one for each variable, from 10 us on."""
+    parts = [(f"adam_{n}", f"Adam/Adam/update_{n}/{kind}:{kind}", 10 + n * length, length) for n in range(count)]
+    return kernels(*parts, ("gemm", "model/dense/MatMul:MatMul", 5, 5))
+
+
+def test_many_short_kernels_of_an_optimizer(tmp_path: Path) -> None:
+    """60 kernels of 0.5 us take 30 of 100 us; up to 80 % of that is saved."""
+    cause = causes_of(tmp_path, host(*STEPS), updates(60))["unfused_update"]
+    assert bounds(cause.cost_percent) == pytest.approx((30, 30))
+    assert cause.detail == "60 kernels per step shorter than 10 us update variables (most time: ResourceApplyAdam)"
+    assert bounds(cause.actions[0].step_ms) == pytest.approx((0.076, 0.1))
+
+
+@pytest.mark.parametrize(
+    "plane",
+    [
+        updates(40),  # too few
+        updates(4, 20),  # long kernels: the bytes take the time
+    ],
+)
+def test_what_is_no_unfused_update(tmp_path: Path, plane: Plane) -> None:
+    assert "unfused_update" not in causes_of(tmp_path, host(*STEPS), plane)
 
 
 def core(category: str, flops: int, moved: int, name: str = "work.1", duration: float = 50) -> Plane:
@@ -452,9 +629,15 @@ def test_barriers_are_told_from_exchanging(tmp_path: Path) -> None:
     barriers = line("XLA TraceMe", *repeat(5, event("barrier-cores", 0, 40)), id=3)
     facts = {"all-reduce": {"hlo_category": "all-reduce"}, "fusion": {"hlo_category": "loop fusion"}}
     core = a_core([event("all-reduce", 40, 30), event("fusion", 70, 30)], facts)
-    cause = causes_of(tmp_path, replace(core, lines=(*core.lines, barriers)))["collectives"]
-    assert most(cause) == pytest.approx(70)
-    assert cause.detail.endswith("; 40.0% of the step is waiting at a barrier for slower cores")
+    found = causes_of(tmp_path, replace(core, lines=(*core.lines, barriers)))
+    assert {code: most(found[code]) for code in ("barriers", "collectives")} == {"barriers": 40, "collectives": 30}
+    assert found["barriers"].detail == "devices wait at barriers, before data is exchanged"
+    # Below 10%, it is part of the collectives.
+    short = line("XLA TraceMe", *repeat(5, event("barrier-cores", 31, 9)), id=3)
+    found = causes_of(tmp_path, replace(core, lines=(*core.lines, short)))
+    assert "barriers" not in found
+    assert most(found["collectives"]) == pytest.approx(39)
+    assert found["collectives"].detail.endswith("; 9.0% of the step is waiting at a barrier for slower cores")
 
 
 @pytest.mark.parametrize(

@@ -82,13 +82,18 @@ def test_the_exchange_of_healthy_hosts(tmp_path: Path) -> None:
 
 
 def test_the_exchange_of_devices_that_compute_could_overlap(tmp_path: Path) -> None:
-    """In each step of 100 us, GPU 0 computes for 30 us; then it waits 20 us for GPU 1, and they exchange for 20 us."""
+    """In each step of 100 us, GPU 0 computes for 30 us; then it waits 20 us for GPU 1, and they exchange for 20 us.
+
+    Of the 60 us that both spend in the collective, 20 us are waiting: a third of the 40% of the step.
+    """
     name = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(Args)"
     first = repeat(4, event("sgemm", 10, 30), event(name, 40, 40))
     second = repeat(4, event("sgemm", 10, 30), event(name, 60, 20))
     results = results_of(trace_of(tmp_path, host(*marks(4)), gpu(*first), gpu(*second, number=1)))
     found = {cause.code: cause for cause in results["diagnosis"].causes}
-    assert bounds(found["collectives"].cost_percent) == pytest.approx((40.0, 40.0))
+    assert bounds(found["barriers"].cost_percent) == pytest.approx((40 / 3, 40 / 3))
+    assert found["barriers"].detail == "devices wait in collectives, before the last one calls"
+    assert bounds(found["collectives"].cost_percent) == pytest.approx((80 / 3, 80 / 3))
     assert [str(each) for each in found["collectives_bound"].quantities] == ["26.7%", "26.7%"]
     assert found["collectives_bound"].detail == (
         "without waiting, it takes 26.7% of the step; other kernels could overlap 26.7%"

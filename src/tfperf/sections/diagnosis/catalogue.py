@@ -24,6 +24,10 @@ class CauseMeaning(Struct, frozen=True):
 
 _HOST_COMPUTE = "part of the category Host compute"
 _DEVICE_COMPUTE = "part of the category Device compute"
+_OF_CALLBACKS = (
+    "on a GPU, idle time from the first copy of the callback to the next work, or the end of the program (part of Host "
+    "compute, Kernel launch, Output, Host to device and All others); on a TPU, its sends and receives"
+)
 _HOST = "part of Host compute and All others"
 _HOST_AND_LAUNCH = "part of Host compute, Kernel launch and All others"
 CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
@@ -147,6 +151,11 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "Compilation, Input, Host compute and All others, excluding the function that the step calls",
         role="python",
     ),
+    "barriers": CauseMeaning(
+        "devices wait for others at barriers (TPU) or in collectives, for 10% of the step or more",
+        "category Device collectives: barriers, and the share of collectives that is [waiting](collectives.md)",
+        role="others",
+    ),
     "collectives": CauseMeaning(
         "replicas exchange gradients, or wait for each other before the exchange",
         "category Device collectives; on CPUs, part of Host compute",
@@ -171,9 +180,12 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "replicas of one host wait in collectives while only one replica runs ops", _HOST_COMPUTE, role="others"
     ),
     "python_in_graph": CauseMeaning(
-        "the graph calls Python: numpy_function, py_function, jax.pure_callback", _HOST_COMPUTE
+        "the graph or compiled program calls Python: numpy_function, py_function, jax.pure_callback, io_callback",
+        f"{_HOST_COMPUTE}; {_OF_CALLBACKS}",
     ),
-    "print_in_graph": CauseMeaning("tf.print or jax.debug.print formats text in the graph", _HOST_COMPUTE),
+    "print_in_graph": CauseMeaning(
+        "tf.print or jax.debug.print formats text in the graph or compiled program", f"{_HOST_COMPUTE}; {_OF_CALLBACKS}"
+    ),
     "input_in_step": CauseMeaning(
         "the step itself prepares its input with ops on text, lookup tables, encoded images and records", _HOST_COMPUTE
     ),
@@ -193,11 +205,19 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "40 to 80% of the time of these ops, part of the category Host compute, or Device compute for XLA ops of a GPU",
     ),
     "optimizer_update": CauseMeaning("the optimizer's update takes 30% of the step or more", _HOST_COMPUTE),
+    "unfused_update": CauseMeaning(
+        "on a GPU, the optimizer updates variables by 50 or more kernels per step, each shorter than 10 us",
+        _DEVICE_COMPUTE,
+    ),
     "dominant_layer": CauseMeaning(
         "a dense layer with a very wide input takes half of the step or more, including the update of its weights",
         _HOST_COMPUTE,
     ),
     "device_compute_32bit": CauseMeaning("kernels that could use tensor cores in 16-bit precision", _DEVICE_COMPUTE),
+    "converted_fp8": CauseMeaning(
+        "products convert both inputs from FP8 to a wider type first, although the device multiplies FP8 faster",
+        _DEVICE_COMPUTE,
+    ),
     "layout_conversion": CauseMeaning("kernels convert arrays of convolutions to another layout", _DEVICE_COMPUTE),
     "memory_bound": CauseMeaning(
         "ops other than matrix products and convolutions are memory-bound ([roofline](roofline.md))", _DEVICE_COMPUTE
@@ -231,6 +251,10 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     ),
     "idle_devices": CauseMeaning("devices are unused during the steps", "not part of the step: the cost is unknown"),
     "memory_pressure": CauseMeaning("memory is nearly full, fragmented or growing", "not part of the step"),
+    "captured_constants": CauseMeaning(
+        "a program contains 32 MiB or more in constants of at least 1 MiB each: arrays that a jitted function captures",
+        "not part of the step: constants take memory, and time and space when the program is compiled or profiled",
+    ),
 }
 
 CAUSE_TITLES: Mapping[str, tuple[str, ...]] = {
@@ -261,6 +285,7 @@ CAUSE_TITLES: Mapping[str, tuple[str, ...]] = {
     "run_eagerly": ("compile(run_eagerly=True)",),
     "numpy_conversion": ("Converting NumPy arrays", "Copying NumPy arrays"),
     "iterator_per_step": ("Creating an input pipeline in each step",),
+    "barriers": ("Waiting for other devices",),
     "collectives": ("Collective communication",),
     "collectives_bound": ("Communication between hosts",),
     "straggler": (
@@ -270,8 +295,8 @@ CAUSE_TITLES: Mapping[str, tuple[str, ...]] = {
     ),
     "skewed_input": ("Uneven input",),
     "slow_replica": ("One slow replica",),
-    "python_in_graph": ("Python in the graph",),
-    "print_in_graph": ("Printing in the graph",),
+    "python_in_graph": ("Python in the graph", "Callbacks from the device to Python"),
+    "print_in_graph": ("Printing in the graph", "Printing from the device"),
     "input_in_step": ("Preparing input in the step",),
     "densified_sparse": ("Converting sparse batches to dense",),
     "one_hot_product": ("Multiplying one-hot vectors",),
@@ -279,8 +304,10 @@ CAUSE_TITLES: Mapping[str, tuple[str, ...]] = {
     "too_many_threads": ("Thread oversubscription",),
     "double_precision": ("Float64 compute",),
     "optimizer_update": ("The optimizer's update",),
+    "unfused_update": ("An optimizer update in many short kernels",),
     "dominant_layer": ("The layer NAME",),
     "device_compute_32bit": ("32-bit compute",),
+    "converted_fp8": ("Converting FP8 before products",),
     "layout_conversion": ("Converting layouts around convolutions",),
     "memory_bound": ("Memory-bound work",),
     "unaligned_shapes": ("Running matmuls of unaligned sizes", "Padding channels of convolutions"),
@@ -291,6 +318,7 @@ CAUSE_TITLES: Mapping[str, tuple[str, ...]] = {
     "slow_steps": ("Extra time in slow steps",),
     "idle_devices": ("N of N devices are unused", "N of N device is unused"),
     "memory_pressure": ("Memory is nearly full, fragmented or growing",),
+    "captured_constants": ("Large constants in a program",),
 }
 """Titles of causes on screens, for `tfperf explain`; HOST, NAME and N stand for values."""
 
@@ -920,6 +948,20 @@ ADVICE: Mapping[str, Advice] = {
         assumption="all hosts are equally fast",
         url=f"{GUIDE}/distributed_training",
     ),
+    "even_devices": Advice(
+        texts=everywhere(
+            "give every device the same work in each step (shards, lengths of sequences, experts), and look for the "
+            "device that is late (-s collectives)"
+        ),
+        on_tpus=everywhere(
+            "give every core the same work in each step (shards, lengths of sequences, experts), and look for the host "
+            "whose input or Python is late (-s hosts)"
+        ),
+        saves=(0.5, 1.0),
+        assumption="all devices are equally fast",
+        url=f"{GUIDE}/distributed_training",
+        urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
+    ),
     "overlap_exchange": Advice(
         texts={
             **in_tensorflow("exchange gradients while others are still being computed, and in fewer bytes (16 bit)"),
@@ -1044,6 +1086,16 @@ ADVICE: Mapping[str, Advice] = {
         url=f"{GUIDE}/gpu",
         snippets=everywhere("- losses.append(loss)\n+ losses.append(float(loss))"),
     ),
+    "pass_arrays": Advice(
+        texts={
+            **in_tensorflow("pass large arrays as arguments, or keep them in a tf.Variable, instead of tf.constant"),
+            "jax": "pass the arrays to the jitted function as arguments, instead of using them from outside",
+        },
+        assumption="the function uses them from outside, or XLA computes them from such arrays when it compiles",
+        url=f"{GUIDE}/function",
+        urls={"jax": "https://docs.jax.dev/en/latest/jit-compilation.html"},
+        snippets={"jax": ("  @jax.jit\n- def lookup(ids):\n+ def lookup(table, ids):\n      return table[ids]")},
+    ),
     "even_replicas": Advice(
         texts=everywhere("move the extra work of this replica out of the step (to the input), or share it"),
         saves=(0.7, 1.0),
@@ -1060,10 +1112,25 @@ ADVICE: Mapping[str, Advice] = {
         url=f"{GUIDE}/function",
         urls={"jax": "https://docs.jax.dev/en/latest/external-callbacks.html"},
     ),
+    "call_less_often": Advice(
+        texts={
+            **in_tensorflow("call Python only every 100 steps (tf.cond), if other steps do not need the result"),
+            "jax": "call Python only every 100 steps (jax.lax.cond), if other steps do not need the result",
+        },
+        assumption="the other steps do not need the result (the profile does not show it)",
+        url=f"{API}/cond",
+        urls={"jax": "https://docs.jax.dev/en/latest/external-callbacks.html"},
+        snippets={
+            "jax": (
+                "- jax.debug.callback(log, loss)\n"
+                "+ jax.lax.cond(step % 100 == 0, lambda: jax.debug.callback(log, loss), lambda: None)"
+            )
+        },
+    ),
     "no_print": Advice(
         texts={
             **in_tensorflow("remove tf.print from the graph, or print only every 100 steps (tf.cond)"),
-            "jax": "remove jax.debug.print from the step",
+            "jax": "remove jax.debug.print from the step, or print only every 100 steps (jax.lax.cond)",
         },
         saves=(0.9, 1.0),
         assumption="the text is not needed in each step",
@@ -1122,6 +1189,16 @@ ADVICE: Mapping[str, Advice] = {
         urls={"jax": "https://docs.jax.dev/en/latest/default_dtypes.html"},
         snippets={**in_tensorflow("+ x = x.astype(np.float32)"), "jax": "- jax.config.update('jax_enable_x64', True)"},
     ),
+    "multiply_fp8": Advice(
+        texts={
+            "jax": (
+                "multiply the FP8 arrays themselves, and scale the result: jax.nn.scaled_matmul, or jnp.matmul with "
+                "preferred_element_type"
+            )
+        },
+        assumption="the products reach the same share of the FP8 peak",
+        url="https://docs.jax.dev/en/latest/_autosummary/jax.nn.scaled_matmul.html",
+    ),
     "sparse_update": Advice(
         texts={
             "keras": (
@@ -1146,6 +1223,24 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.3, 0.8),
         assumption="XLA can compile the model, and reads and writes each variable once per update",
         url="https://www.tensorflow.org/xla",
+        snippets={
+            "keras": "+ model.compile(..., jit_compile=True)",
+            "tensorflow": "+ @tf.function(jit_compile=True)\n  def train_step(...):",
+        },
+    ),
+    "fuse_update_kernels": Advice(
+        texts={
+            "keras": "compile(jit_compile=True): XLA fuses the ops of the update, if it can compile the model",
+            "tensorflow": "tf.function(jit_compile=True) for the step: XLA fuses the ops of the update",
+            "jax": (
+                "if the parameters are small and not sharded, update them as one array, inside the jitted step: "
+                "optax.flatten(optimizer), which copies gradients and updates"
+            ),
+        },
+        saves=(0.0, 0.8),
+        assumption="fewer kernels read and write the same variables",
+        url="https://www.tensorflow.org/xla",
+        urls={"jax": "https://optax.readthedocs.io/en/latest/api/transformations.html"},
         snippets={
             "keras": "+ model.compile(..., jit_compile=True)",
             "tensorflow": "+ @tf.function(jit_compile=True)\n  def train_step(...):",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tfperf.base.units import counted, format_bytes, listed, without_middle
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, in_categories
-from tfperf.sections.diagnosis.cause import Cause, Computed, Range
+from tfperf.sections.diagnosis.cause import Action, Cause, Computed, Evidence, Range
 from tfperf.trace.device.kernels import short_name
 from tfperf.trace.host.activities import Activity, tpu_activity
 
@@ -62,7 +62,8 @@ def python_in_graph(case: Case) -> Cause | None:
         what = without_middle(work.python, LONGEST_NAME) if work.python else "Python"
         return f"{ops} {run} {what} one call at a time, while the graph waits"
 
-    return _of_ops(case, "python_in_graph", "Python in the graph", detail, ("use_graph_ops",))
+    actions = ("use_graph_ops", case.without_estimate("call_less_often"))
+    return _of_ops(case, "python_in_graph", "Python in the graph", detail, actions)
 
 
 def print_in_graph(case: Case) -> Cause | None:
@@ -248,6 +249,28 @@ def dominant_layer(case: Case) -> Cause | None:
     )
 
 
+_LEAST_CAPTURED_BYTES = 32 << 20
+
+
+def captured_constants(case: Case) -> Cause | None:
+    """Check for programs that contain large arrays as constants, which cost memory and compile time."""
+    modules = [module for module in case.results["xla"].modules if module.constants is not None]
+    most = max(modules, key=lambda module: module.constants.bytes, default=None)
+    if not case.is_headline or most is None or most.constants.bytes < _LEAST_CAPTURED_BYTES:
+        return None
+    others = f"{counted(most.constants.count, 'array')} of 1 MiB or more, the largest " * (most.constants.count > 1)
+    source = f" from {without_middle(most.constants.source, LONGEST_NAME)}" if most.constants.source else ""
+    return case.cause(
+        "captured_constants",
+        "Large constants in a program",
+        None,
+        f"{without_middle(most.module, LONGEST_NAME)} contains {format_bytes(most.constants.bytes)} "
+        f"({others}{most.constants.shape}{source})",
+        actions=(case.without_estimate("pass_arrays"),),
+        rests_on=(Evidence("xla", "hlo_modules", most.module),),
+    )
+
+
 def computed(case: Case) -> tuple[Computed, ...]:
     """Return the host layers, or device ops, with most compute time, if compute takes most of the step."""
     largest = max(case.summary.percent, key=case.share)
@@ -287,13 +310,13 @@ def _of_ops(
     code: str,
     title: str,
     detail: Callable[[str, Work], str],
-    actions: Sequence[str],
+    actions: Sequence[Action | str | None],
     between_ops: float = 0.0,
 ) -> Cause | None:
     """Return the cause of one kind of op; its cost may include `between_ops` percent of the step, without an op."""
     work = case.program.work
     share = min(work.kinds.get(code, 0.0), _left(case)) if work is not None else 0.0
-    if work is None or share < LEAST_PERCENT:
+    if work is None or share < LEAST_PERCENT or code in case.program.on_gpus:
         return None
     cost = _claim(case, share)
     more = case.ledger.claim("host_compute", most=between_ops).high if between_ops else 0.0

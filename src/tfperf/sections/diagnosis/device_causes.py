@@ -25,6 +25,7 @@ from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, count_devices, in_categories, op_and_place
 from tfperf.sections.diagnosis.catalogue import ADVICE
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
+from tfperf.sections.diagnosis.step_ops import callback_of, shown_name
 from tfperf.sections.diagnosis.waiting_causes import stated
 from tfperf.sections.idle.analysis import CAUSE_TEXTS
 from tfperf.sections.idle.analysis import Cause as IdleCause
@@ -38,7 +39,8 @@ from tfperf.trace.steps.breakdown import lacks_devices
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Kernel, Kernels, Part
     from tfperf.sections.kernels.tpu_cores import AsyncCopy
-    from tfperf.sections.roofline.analysis import Roofline, RooflineOp
+    from tfperf.sections.roofline.analysis import FrameworkOp, Roofline, RooflineOp
+    from tfperf.sections.xla.instructions import HloOp
     from tfperf.trace.device.device_work import DeviceOp
     from tfperf.trace.device.tpu_copies import Way
 
@@ -131,6 +133,42 @@ def _mixed_precision(case: Case, cost: Range, kernels: Kernels) -> Action | None
     return case.action("mixed_precision", cost, Range(min(advice.saves[0], 1.0 - least), 1.0 - least), text)
 
 
+def converted_fp8(case: Case) -> Cause | None:
+    """Check for products whose inputs are converted from FP8 first, on a device that multiplies FP8 faster."""
+    xla = case.results["xla"]
+    fast = xla.peaks.flops_per_second("fp8")
+    if not case.results.has_device or not case.is_headline or not fast or not xla.whole_ps:
+        return None
+    saved_ps, ops = 0.0, []
+    for op in xla.ops:
+        now = xla.peaks.flops_per_second(op.precision)
+        if op.converted and now and now < fast:
+            saved_ps += (1.0 - now / fast) * op.time_ps
+            ops.append(op)
+    whole_ps = sum(op.time_ps for op in ops)
+    cost = _claim(case, 100.0 * whole_ps / xla.whole_ps) if ops and not case.program.is_tpu else None
+    if ops and case.program.is_tpu:
+        share = min(100.0 * _in_steps_ps(ops) / max(xla.step_ps, 1), case.ledger.left("device_compute"))
+        cost = case.ledger.claim("device_compute", most=share) if share >= LEAST_PERCENT else None
+    if cost is None:
+        return None
+    others = f" and {counted(len(ops) - 1, 'other product')}" * (len(ops) > 1)
+    most = saved_ps / whole_ps
+    text = (
+        f"the products reach the same share of the FP8 peak, and then take up to {format_percent(100.0 * most)}% less"
+    )
+    return case.cause(
+        "converted_fp8",
+        "Converting FP8 before products",
+        cost,
+        f"{without_middle(ops[0].op, LONGEST_NAME)}{others} convert{'' if others else 's'} both inputs from "
+        f"{ops[0].converted} to a wider type",
+        actions=(case.action("multiply_fp8", cost, Range(0.0, most), text),),
+        rests_on=(Evidence("xla", "hlo_ops", ops[0].op),),
+        confidence="medium",
+    )
+
+
 def idle_devices(case: Case) -> Cause | None:
     """Check for devices without events, or without events in the steps, while others work."""
     if not case.is_headline or lacks_devices(case.results["steps"]):
@@ -174,6 +212,76 @@ def host_ops(case: Case) -> Cause | None:
     )
 
 
+def python_on_device(case: Case) -> Cause | None:
+    """Check for programs of JAX that call Python while the device waits: `pure_callback`, `io_callback`."""
+    actions = ("use_graph_ops", case.without_estimate("call_less_often"))
+    return _callback(case, "python_in_graph", "Callbacks from the device to Python", "Python", actions)
+
+
+def print_on_device(case: Case) -> Cause | None:
+    """Check for programs of JAX that print while the device waits: `jax.debug.print`."""
+    return _callback(case, "print_in_graph", "Printing from the device", "Python to print", ("no_print",))
+
+
+_WAITS_FOR_HOST = re.compile(r"(?:host )?(?:send|recv)(?:-done)?$|outfeed")
+_DURING_CALLBACKS = ("host_compute", "kernel_launch", "output", "host_to_device", "all_others")
+
+
+def _callback(case: Case, code: str, title: str, calls: str, actions: Sequence[Action | str | None]) -> Cause | None:
+    """Return the cause of callbacks: on a GPU, the idle time until Python is done; on a TPU, sends and receives."""
+    part = case.program.on_gpus.get(code)
+    parts: tuple[str, ...] = _DURING_CALLBACKS
+    ops = [op for op in case.results["xla"].ops if callback_of(op.framework_op) == code] if case.is_headline else []
+    share, often = (0.0, "") if part is None else (part.percent, f" {_times(part.per_step)} per step")
+    names = () if part is None else part.ops
+    if case.program.is_tpu:
+        ops = [op for op in ops if _WAITS_FOR_HOST.match(op.category.lower())]
+        parts, in_steps_ps = (_TO_DEVICE, _TO_HOST, _ON_DEVICE), _in_steps_ps(ops)
+        names = tuple(dict.fromkeys(shown_name(op.framework_op) for op in ops))
+        share = 100.0 * in_steps_ps / max(case.results["xla"].step_ps, 1)
+    share = min(share, case.ledger.left(*parts))
+    if share < LEAST_PERCENT:
+        return None
+    return case.cause(
+        code,
+        title,
+        case.ledger.claim(*parts, most=share),
+        f"{listed([without_middle(name, LONGEST_NAME) for name in names[:_NAMED_ARRAYS]])} "
+        f"{'calls' if len(names) == 1 else 'call'} {calls}{often}, and the device waits",
+        actions=actions,
+        rests_on=tuple(Evidence("xla", "hlo_ops", op.op) for op in ops[:1]) or (in_categories("host_compute"),),
+        confidence="high" if case.program.is_tpu else "medium",
+    )
+
+
+def _times(per_step: float) -> str:
+    number = format_number(per_step)
+    return "once" if number == "1" else f"{number} times"
+
+
+_LEAST_UPDATES = 50.0
+"""Number of short kernels per step from which on an update is called unfused."""
+
+
+def unfused_update(case: Case) -> Cause | None:
+    """Check for optimizers that update variables by many short kernels on a GPU, such as one or more per variable."""
+    part, left = case.program.on_gpus.get("unfused_update"), case.ledger.left("device_compute")
+    if part is None or part.per_step < _LEAST_UPDATES or min(part.percent, left) < LEAST_PERCENT:
+        return None
+    functions = case.results["functions"].functions
+    is_compiled = bool(functions) and all(function.is_compiled for function in functions)
+    return case.cause(
+        "unfused_update",
+        "An optimizer update in many short kernels",
+        case.ledger.claim("device_compute", most=part.percent),
+        f"{format_number(part.per_step)} kernels per step shorter than 10 us update variables (most time: "
+        f"{listed([without_middle(name, LONGEST_NAME) for name in part.ops])})",
+        actions=() if is_compiled and case.program.api != "jax" else ("fuse_update_kernels",),
+        rests_on=(in_categories("device_compute"),),
+        confidence="medium",
+    )
+
+
 _LOOP = re.compile(r"(?i)while|conditional")
 
 
@@ -189,8 +297,7 @@ def device_sync(case: Case) -> Cause | None:
     first = max(waits, key=lambda each: (each.in_steps_ps, each.total_ps))
     often = ""
     if first.steps and not case.results.is_narrowed:
-        times = format_number(first.in_steps / first.steps)
-        often = f" {'once' if times == '1' else f'{times} times'} per step"
+        often = f" {_times(first.in_steps / first.steps)} per step"
     inside = f" in {without_middle(first.caller, LONGEST_NAME)}" if first.caller else ""
     action: Action | str | None = "fetch_less_often"
     if first.caller and _LOOP.search(first.caller):
@@ -547,9 +654,13 @@ def _claim_of(case: Case, rows: list[RooflineOp]) -> Range | None:
         return None
     if not case.program.is_tpu:
         return _claim(case, 100.0 * _time_ps(rows) / case.results["roofline"].whole_ps)
-    in_steps_ps = sum(row.work.time_ps * row.op.runs_in_steps / row.op.runs for row in rows)
+    in_steps_ps = _in_steps_ps(row.op for row in rows)
     share = min(100.0 * in_steps_ps / max(case.results["xla"].step_ps, 1), case.ledger.left("device_compute"))
     return case.ledger.claim("device_compute", most=share) if share >= LEAST_PERCENT else None
+
+
+def _in_steps_ps(ops: Iterable[HloOp | FrameworkOp]) -> float:
+    return sum(op.time_ps * op.runs_in_steps / op.runs for op in ops)
 
 
 def _time_ps(rows: Iterable[RooflineOp]) -> int:

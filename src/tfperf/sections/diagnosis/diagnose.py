@@ -37,12 +37,15 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     waiting_causes.straggler,
     host_causes.iterator_per_step,
     host_causes.compilation,
+    device_causes.python_on_device,
+    device_causes.print_on_device,
     device_causes.host_copies,
     waiting_causes.input_wait,
     waiting_causes.input_copy,
     waiting_causes.input_contention,
     waiting_causes.output_copy,
     compute_causes.slow_replica,
+    waiting_causes.barriers,
     waiting_causes.collectives,
     waiting_causes.collectives_bound,
     host_causes.garbage_collection,
@@ -72,6 +75,8 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     compute_causes.dominant_layer,
     compute_causes.optimizer_update,
     compute_causes.double_precision,
+    device_causes.unfused_update,
+    device_causes.converted_fp8,
     device_causes.kernel_waits,
     device_causes.layout_conversion,
     device_causes.compute_in_32_bit,
@@ -81,6 +86,7 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     device_causes.chip_copies,
     device_causes.idle_devices,
     device_causes.memory_pressure,
+    compute_causes.captured_constants,
     wall_causes.between_steps,
     wall_causes.evaluation,
     host_causes.warm_up,
@@ -462,6 +468,19 @@ NEEDS: Mapping[str, _Need] = {
     "run_eagerly": _Need(_ANY_HOST, (_EAGER,)),
     "numpy_conversion": _Need(_ANY_HOST),
     "iterator_per_step": _Need(_ANY_HOST, (_EAGER,)),
+    "barriers": _Need(
+        ("device_collectives",),
+        (
+            _unless(
+                lambda case: (
+                    case.program.is_tpu
+                    or case.share("device_collectives") < waiting_causes.EXCHANGE_PERCENT
+                    or case.results["collectives"].waited_percent is not None
+                ),
+                "the profile does not show when each device calls its collectives",
+            ),
+        ),
+    ),
     "collectives": _Need(("device_collectives", "host_compute")),
     "collectives_bound": _Need(("device_collectives", "host_compute")),
     "straggler": _Need((), _STRAGGLER),
@@ -498,6 +517,15 @@ NEEDS: Mapping[str, _Need] = {
         ),
     ),
     "optimizer_update": _HOST_OPS,
+    "unfused_update": _Need(
+        ("device_compute",),
+        (
+            _unless(
+                lambda case: case.share("device_compute") < LEAST_PERCENT or len(case.results["kernels"]),
+                "the profile has no kernels",
+            ),
+        ),
+    ),
     "dominant_layer": _HOST_OPS,
     "device_compute_32bit": _Need(
         ("device_compute",),
@@ -505,6 +533,18 @@ NEEDS: Mapping[str, _Need] = {
             _unless(
                 lambda case: case.share("device_compute") < LEAST_PERCENT or case.results["kernels"].precision,
                 "the profile does not show the precision of device compute",
+            ),
+        ),
+    ),
+    "converted_fp8": _Need(
+        ("device_compute",),
+        (
+            _unless(
+                lambda case: (
+                    all(not op.converted for op in case.results["xla"].ops)
+                    or case.results["xla"].peaks.flops_per_second("fp8") is not None
+                ),
+                "the FP8 peak of the device is unknown (--peaks)",
             ),
         ),
     ),
@@ -546,4 +586,13 @@ NEEDS: Mapping[str, _Need] = {
         ),
     ),
     "memory_pressure": _Need((), (_memory,)),
+    "captured_constants": _Need(
+        (),
+        (
+            _unless(
+                lambda case: not case.results["xla"].lost,
+                "programs are missing from the profile or unreadable (tfperf analyze -s xla)",
+            ),
+        ),
+    ),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from tfperf.analysis.registry import Host
 from tfperf.base.arrays import (
     EMPTY,
+    MOST,
     Float64s,
     Int64s,
     Intervals,
@@ -30,8 +31,10 @@ from tfperf.base.units import PS_PER_MS, percent
 from tfperf.formats.hlo.hlo_proto import read_proto
 from tfperf.formats.hlo.model import ProgramError
 from tfperf.sections.diagnosis.cause import Range
-from tfperf.sections.diagnosis.step_ops import StepOps, Work, average_work, step_ops
+from tfperf.sections.diagnosis.step_ops import StepOps, Work, average_work, callback_of, is_update, shown_name, step_ops
+from tfperf.sections.kernels.analysis import TINY_PS
 from tfperf.trace.event_names import (
+    HOST_CALLBACK,
     JITTED_CALL,
     called_function,
     is_fetch,
@@ -118,6 +121,8 @@ class Program(Struct, frozen=True, kw_only=True):
     calls: Calls = Calls()
     host_loop: HostLoop | None = None
     """Activity of the program's thread in steps, if a TPU is done before each call."""
+    on_gpus: Mapping[str, GpuPart] = {}
+    """Callbacks and updates on GPUs, by code of the cause."""
 
 
 class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
@@ -135,6 +140,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     work: StepOps | None
     calls: CallTimes
     host_loop: HostLoopTimes | None
+    on_gpus: Mapping[str, GpuPartTimes]
 
     @cached_property
     def program(self) -> Program:
@@ -159,6 +165,7 @@ class ProgramTimes(Struct, frozen=True, eq=False, kw_only=True, dict=True):
             work=None if self.work is None else self.work.counted(steps),
             calls=self.calls.counted(steps),
             host_loop=None if self.host_loop is None else self.host_loop.counted(steps),
+            on_gpus={code: part.counted(steps) for code, part in self.on_gpus.items()},
         )
 
 
@@ -200,6 +207,7 @@ def analyze(host: Host) -> ProgramTimes:
         work=work,
         calls=CallTimes.of(host),
         host_loop=HostLoopTimes.of(host),
+        on_gpus=_on_gpus(host),
     )
 
 
@@ -281,7 +289,96 @@ def combine(programs: Sequence[Program]) -> Program:
         ready_outside=range_of("ready_outside"),
         ready_inside=range_of("ready_inside"),
         work=average_work([program.work for program in programs]),
+        on_gpus=_combined([program.on_gpus for program in programs]),
     )
+
+
+class GpuPart(Struct, frozen=True):
+    """A part of the averaged steps on GPUs: its share of their time, how often it occurs, and the ops of most of it."""
+
+    percent: float
+    per_step: float
+    ops: tuple[str, ...]
+
+
+class GpuPartTimes(Struct, frozen=True, eq=False):
+    """A part of the steps of one host on its GPUs, in picoseconds per step, and how often it begins on one of them."""
+
+    ps: Int64s
+    count: Int64s
+    ops: tuple[str, ...]
+
+    def counted(self, steps: CountedSteps) -> GpuPart:
+        """Return the part of the averaged steps."""
+        return GpuPart(steps.percent(self.ps) or 0.0, steps.sum(self.count) / max(steps.count, 1), self.ops)
+
+
+_RUNS_THUNKS = "GpuExecutable::ExecuteThunks"
+"""Event of XLA around a run of a program for a GPU, callbacks included."""
+_MOST_NAMED = 3
+
+
+def _on_gpus(host: Host) -> dict[str, GpuPartTimes]:
+    """Return the time in which GPUs wait for Python that their programs call, and that of short kernels of updates.
+
+    A callback copies its inputs to the host, waits for Python, and copies the results back. It lasts from its first
+    copy until the next other work of the device begins, or else until the run of the program ends. While another kernel
+    or copy runs, it costs nothing. A callback without inputs and results is not recorded.
+    """
+    trace, work, steps = host.trace, host.device_work, host["steps"].steps
+    sources = {(op.module, op.op): op.source for op in host["xla"].ops}
+    codes = []
+    for op in work.ops:
+        updates = is_update(op.name, op.type, sources.get((op.hlo_module, op.hlo_op), ""))
+        codes.append(callback_of(op.name) or ("unfused_update" if updates else ""))
+    kinds = [*filter(None, dict.fromkeys(codes))]
+    if not kinds or not len(steps):
+        return {}
+    of_row = np.array([*(kinds.index(code) if code else -1 for code in codes), -1], np.int8)[work.op]
+    callbacks = np.isin(of_row, [kinds.index(code) for code in kinds if code in _CALLBACKS])
+    start, end = trace.start_ps[work.rows], trace.end_ps[work.rows]
+    busy = union(start[~callbacks], end[~callbacks])
+    runs = trace.host_events(mask(trace.names, _RUNS_THUNKS.__eq__))
+    found = {}
+    for kind, code in enumerate(kinds):
+        mine = np.flatnonzero(of_row == kind)
+        if code in _CALLBACKS:
+            run = last_around(trace, runs, host.launch_links.of(work.rows[mine]))
+            until = np.maximum(end[mine], np.append(trace.end_ps[runs], 0)[run])
+            for plane in distinct(work.plane[mine]).tolist():
+                others = np.append(np.sort(start[(work.plane == plane) & ~callbacks]), MOST)
+                here = work.plane[mine] == plane
+                until[here] = np.minimum(until[here], others[np.searchsorted(others, start[mine][here])])
+            taken = difference(union(start[mine], until), busy)
+        else:
+            mine = mine[~work.moves[mine] & (end[mine] - start[mine] < TINY_PS)]
+            until, taken = end[mine], union(start[mine], end[mine])
+        of_one = work.plane[mine] == np.bincount(work.plane[mine], minlength=1).argmax()
+        begun = np.sort(start[mine][of_one])
+        if code in _CALLBACKS:
+            begun = union(start[mine][of_one], until[of_one]).start  # a call makes one copy per array
+        first, last = np.searchsorted(begun, (steps.start_ps, steps.end_ps))
+        most = np.argsort(-np.bincount(work.op[mine], end[mine] - start[mine], len(work.ops)), kind="stable")
+        ops = [work.ops[place] for place in most.tolist() if codes[place] == code]
+        names = dict.fromkeys(shown_name(op.name) if code in _CALLBACKS else op.hlo_op or op.type for op in ops)
+        found[code] = GpuPartTimes(
+            overlap(taken, steps.start_ps, steps.end_ps), np.asarray(last - first, np.int64), tuple(names)[:_MOST_NAMED]
+        )
+    return found
+
+
+_CALLBACKS = ("python_in_graph", "print_in_graph")
+
+
+def _combined(hosts: Sequence[Mapping[str, GpuPart]]) -> dict[str, GpuPart]:
+    """Return the average over hosts, with the ops of the host where they take most."""
+    found = {}
+    for code in dict.fromkeys(code for host in hosts for code in host):
+        known = [host[code] for host in hosts if code in host]
+        percent, per_step = (sum(each.percent for each in known), sum(each.per_step for each in known))
+        most = max(known, key=lambda each: each.percent)
+        found[code] = GpuPart(percent / len(hosts), per_step / len(known), most.ops)
+    return found
 
 
 _MAKES_ITERATOR = "MakeIterator"
@@ -412,10 +509,12 @@ def _compiling_percent(trace: HostTrace) -> float:
 def _small_puts(trace: HostTrace) -> tuple[Int64s, Int64s]:
     """Return the rows of short copies of host arrays in JAX, each with its end, or else the start of the next copy.
 
-    The Python between two copies of a thread belongs to them, unless a jitted function is called there.
+    The Python between two copies of a thread belongs to them, unless a jitted function is called there. Copies of
+    arguments of a callback belong to the callback.
     """
     rows = outermost(trace, trace.host_events(mask(trace.names, _SMALL_PUTS.__contains__)))
     rows = np.sort(rows[trace.duration_ps[rows] < _LEAST_COPY_PS])
+    rows = rows[last_around(trace, trace.host_events(mask(trace.names, HOST_CALLBACK.match)), rows) < 0]
     end_ps = trace.end_ps[rows]
     if len(rows):
         calls = np.sort(trace.host_events(mask(trace.names, is_jitted_call)))

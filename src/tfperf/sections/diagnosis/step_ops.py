@@ -38,7 +38,7 @@ from tfperf.base.arrays import (
 from tfperf.base.units import percent
 from tfperf.sections.ops.analysis import OpKey
 from tfperf.sections.ops.groups import NO_SCOPE, PATH_READ, is_backward, layer_of, models_of
-from tfperf.trace.event_names import mask, parse_op
+from tfperf.trace.event_names import HOST_CALLBACK, mask, parse_op
 from tfperf.trace.host.host_ops import compiled_ops
 from tfperf.trace.host.host_state import HostStates, State
 from tfperf.trace.host.python_frames import frame_names, python_functions
@@ -71,6 +71,8 @@ _UPDATE = re.compile(r"Resource(?:Sparse)?Apply[A-Z]")
 _OPTIMIZER = re.compile(
     r"(?i)^(?:adam|adamw|adamax|nadam|sgd|momentum|rmsprop|adagrad|adadelta|adafactor|ftrl|lamb|lion|muon)(?:_\d+)?/"
 )
+_OF_OPTIMIZERS = re.compile(r"(?:^|/)(?:optax|optimizers)/")
+"""Folders of Optax, and of optimizers in Keras."""
 _WRAPPERS = re.compile(
     r"(?:Stateful)?PartitionedCall(?:_\d+)?/|jit\([^/]*\)/|(?<![^/])replica_\d+/|(?<![^/])cond/(?:then|else)/_\d+/"
 )
@@ -293,6 +295,18 @@ class _Events(NamedTuple):
         return _Events(*(column[places] for column in self))
 
 
+def callback_of(name: str) -> str:
+    """Return the code of the cause if a compiled program of JAX calls Python in the op of this name, else empty."""
+    if not HOST_CALLBACK.match(name):
+        return ""
+    return "print_in_graph" if _PRINT.match(name.rpartition("/")[2].partition(".")[0]) else "python_in_graph"
+
+
+def is_update(name: str, op_type: str, source: str = "") -> bool:
+    """Return whether an op updates variables for an optimizer, by its scope, its type or its line of code."""
+    return bool(_UPDATE.match(op_type) or _OPTIMIZER.search(shown_name(name)) or _OF_OPTIMIZERS.search(source))
+
+
 @lru_cache(maxsize=1 << 14)
 def shown_name(name: str) -> str:
     """Return the name of an op without wrappers that are unrelated to the model."""
@@ -404,7 +418,7 @@ def _flags(keys: Sequence[OpKey], full_names: Sequence[str], arrays: _Arrays) ->
     all_double = (arrays.double_percent or 0.0) >= _NEARLY_ALL_PERCENT
     return {
         "double_precision": flags(all_double if each is None else each.is_double for each in known),
-        "optimizer_update": flags(bool(_OPTIMIZER.search(key.name) or _UPDATE.match(key.type)) for key in keys),
+        "optimizer_update": flags(is_update(key.name, key.type) for key in keys),
         "python_in_graph": flags(bool(_PYTHON.match(key.type)) for key in keys),
         "print_in_graph": flags(bool(_PRINT.match(key.type)) for key in keys),
         "input_in_step": (

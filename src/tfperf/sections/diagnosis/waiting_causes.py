@@ -178,7 +178,8 @@ _EXPLAINED_BY = {
 }
 """Causes that explain a slow host, by its slow category."""
 _UNKEYED_PERCENT = 10.0
-_EXCHANGE_PERCENT = 10.0
+EXCHANGE_PERCENT = 10.0
+"""Share of the step from which on exchanges, or waiting for others in them, are causes of their own."""
 
 
 def straggler(case: Case) -> Cause | None:
@@ -267,6 +268,32 @@ def _evidence(found: Straggler) -> Evidence:
     return Evidence("hosts", "hosts", found.host or found.worst)
 
 
+def barriers(case: Case) -> Cause | None:
+    """Check for devices that wait for others from 10% of the step on: at barriers (TPU), or in collectives."""
+    share, barrier = _awaited(case), case.share("barrier")
+    if share < EXCHANGE_PERCENT or case.ledger.left("device_collectives") < share:
+        return None
+    place = (
+        "at barriers, before data is exchanged" if barrier >= share / 2 else "in collectives, before the last one calls"
+    )
+    return case.cause(
+        "barriers",
+        "Waiting for other devices",
+        case.ledger.claim("device_collectives", most=share),
+        f"devices wait {place}",
+        actions=("even_devices",),
+        rests_on=(in_categories("device_collectives"), *_exchanges(case)),
+        confidence="high" if barrier >= share else "medium",
+    )
+
+
+def _awaited(case: Case) -> float:
+    """Return the share of the step in which devices wait for others, at barriers or in collectives; 0 if unknown."""
+    barrier = case.share("barrier")
+    waited = None if case.results.is_other_kind else case.results["collectives"].waited_percent
+    return barrier + (case.share("device_collectives") - barrier) * (waited or 0.0) / 100.0
+
+
 def collectives(case: Case) -> Cause | None:
     """Check for communication between devices or hosts that does not overlap other work."""
     on_host = case.program.collective_percent - case.ledger.of_exchanges
@@ -276,10 +303,11 @@ def collectives(case: Case) -> Cause | None:
     is_on_host = not case.ledger.left("device_collectives")
     detail = f"exchanging gradients and waiting for other replicas{' (counted as Host compute)' * is_on_host}"
     barrier = case.quantity("barrier", case.share("barrier"))
-    waits = (barrier.value or 0.0) >= LEAST_PERCENT
+    is_told = _awaited(case) >= EXCHANGE_PERCENT  # by the cause `barriers`
+    waits = (barrier.value or 0.0) >= LEAST_PERCENT and not is_told
     detail += f"; {barrier} of the step is waiting at a barrier for slower cores" * waits
     waited = Quantity("waited", None if is_on_host else case.results["collectives"].waited_percent, of="collectives")
-    is_waited = waited.value is not None and not case.results.is_other_kind
+    is_waited = waited.value is not None and not case.results.is_other_kind and not is_told
     detail += f"; {waited} of the time in collectives is waiting for the last rank" * is_waited
     cost = case.ledger.claim("device_collectives", "host_compute", most=share)
     rests_on = (in_categories("host_compute" if is_on_host else "device_collectives"), *_exchanges(case))
@@ -318,7 +346,7 @@ def collectives_bound(case: Case) -> Cause | None:
         place, without, hides = "hosts", "without waiting for hosts, it takes", "ops could overlap"
         rests_on = (Evidence("hosts", "hosts", case.host or case.results.hosts[0].host), *rests_on)
     overlap = min(exchange, compute)
-    if exchange < _EXCHANGE_PERCENT or overlap < LEAST_PERCENT:
+    if exchange < EXCHANGE_PERCENT or overlap < LEAST_PERCENT:
         return None
     quantities = case.quantity("exchange", exchange), case.quantity("could_overlap", overlap)
     detail = f"{without} {quantities[0]} of the step; {hides} {quantities[1]}"

@@ -41,10 +41,10 @@ from tfperf.sections.functions.eager import (
     with_python_beside,
 )
 from tfperf.trace.device.device_work import device_label
-from tfperf.trace.event_names import canonical, is_jitted_call, mask, runs_keras_function
+from tfperf.trace.event_names import HOST_CALLBACK, canonical, is_jitted_call, mask, runs_keras_function
 from tfperf.trace.host.activities import xla_compilations
 from tfperf.trace.host_trace import HostTrace
-from tfperf.trace.nesting import outermost, parents, self_time
+from tfperf.trace.nesting import last_around, outermost, parents, self_time
 from tfperf.trace.steps.breakdown import Breakdown, CountedSteps
 from tfperf.trace.steps.steps import Steps
 
@@ -378,9 +378,10 @@ _LEAST_ARRAYS = 4
 def _reads_of_arrays(trace: HostTrace, calls: JaxCalls, steps: Steps) -> tuple[Int64s, Int64s]:
     """Return time and number, per step, of reads of many arrays between two calls, without waits for programs.
 
-    The Python time spent on each array counts too, as for variables of TensorFlow.
+    The Python time spent on each array counts too, as for variables of TensorFlow. Reads in a callback belong to it.
     """
     rows = outermost(trace, trace.host_events(mask(trace.names, "np.asarray(jax.Array)".__eq__)))
+    rows = rows[last_around(trace, trace.host_events(mask(trace.names, HOST_CALLBACK.match)), rows) < 0]
     breaks = np.sort(np.concatenate((calls.start, steps.start_ps)))
     run, of_row = distinct_index(np.searchsorted(breaks, trace.start_ps[rows], side="right"))
     rows = rows[np.bincount(of_row, minlength=len(run))[of_row] >= _LEAST_ARRAYS]

@@ -76,6 +76,8 @@ class HloOp(Struct, frozen=True, kw_only=True):
     """Whether the work may be more, because only the shapes of a TPU kernel are known."""
     pass_flops: float | None = None
     """Operations of one pass through the body of a TPU kernel, as recorded in the profile."""
+    converted: str = ""
+    """The FP8 type of both inputs of a product before it converts them to a wider type; empty if it does not."""
 
     @property
     def key(self) -> tuple[str, int | None, str, str]:
@@ -111,6 +113,19 @@ def moves_elsewhere(opcode: str) -> bool:
     return opcode.startswith(_ELSEWHERE)
 
 
+class Constants(NamedTuple):
+    """Constants of at least `_LARGE_BYTES` in a program: the bytes of all, their number, and the largest one."""
+
+    bytes: int
+    count: int
+    shape: str
+    source: str
+    """Line of the program with the op that the largest one is from; empty if unknown."""
+
+
+_LARGE_BYTES = 1 << 20
+
+
 class HloModule(Struct, frozen=True, kw_only=True):
     """A program that ran. `time_ps` is the time of its HLO ops; on a host, the time with at least one running.
 
@@ -130,6 +145,8 @@ class HloModule(Struct, frozen=True, kw_only=True):
     """Largest vector memory of a TPU core used by one of its HLO ops."""
     plans: Mapping[str, Plan] = {}
     """Contents of its memory when it is fullest, by memory name; empty if unknown or small (`SMALL_SHARE`)."""
+    constants: Constants | None = None
+    """Large constants; None if there are none, or without the program."""
 
     @property
     def key(self) -> tuple[str, int | None]:
@@ -304,8 +321,55 @@ def _facts_of_program(module: Module, computation: int, place: int) -> dict[str,
         "operands": "; ".join(map(str, operands)),
         "stands_for": instruction.metadata.deduplicated_name,
         "sizes": sizes_of(instruction, operands),
+        "converted": _converted(module, computation, instruction),
     }
     return {field: value for field, value in facts.items() if value} | _layer(instruction.metadata.op_name)
+
+
+_KEEPS_VALUES = frozenset(("bitcast", "broadcast", "copy", "multiply", "reshape", "slice", "transpose"))
+"""Opcodes between a conversion and a product, with the product of a value and its scale."""
+_MOST_BETWEEN = 12
+
+
+def _converted(module: Module, computation: int, instruction: Instruction) -> str:
+    """Return the FP8 type from which both inputs of a product are converted; empty if there is no such product."""
+    at, product = computation, instruction
+    if instruction.opcode == "fusion" and instruction.calls:
+        at = instruction.calls[0]
+        inside = (each for each in module.computations[at].instructions if each.opcode in ("dot", "convolution"))
+        product = next(inside, instruction)
+    is_product = product.opcode in ("dot", "convolution") or (
+        product.opcode == "custom-call" and category(product) in ("dot", "convolution")
+    )
+    if not is_product or len(product.operands) < 2:
+        return ""
+    outer = () if product is instruction else ((computation, instruction),)
+    types = [_type_before(module, at, operand, outer) for operand in product.operands[:2]]
+    return types[0] if all(types) else ""
+
+
+def _type_before(module: Module, at: int, place: int, outer: tuple[tuple[int, Instruction], ...]) -> str:
+    """Return the FP8 type of a value before its conversion to a wider type; empty if it is not converted.
+
+    `outer` has the fusion around the computation `at`, whose inputs are the operands of that fusion.
+    """
+    for _ in range(_MOST_BETWEEN):
+        instructions = module.computations[at].instructions
+        each = instructions[place]
+        if each.opcode == "convert":
+            before = instructions[each.operands[0]].shape.type
+            return before if before.startswith("f8") and not each.shape.type.startswith("f8") else ""
+        if each.opcode == "parameter" and outer:
+            (at, fusion), outer = outer[0], outer[1:]
+            place = fusion.operands[each.parameter]
+        elif each.opcode == "fusion" and each.calls and not outer:
+            outer, at = ((at, each),), each.calls[0]
+            place = module.computations[at].root
+        elif each.opcode in _KEEPS_VALUES and each.operands:
+            place = each.operands[0]
+        else:
+            return ""
+    return ""
 
 
 def _family(module: Module, instruction: Instruction) -> Family | None:
@@ -374,6 +438,7 @@ def joined_module(key: Key, module: Module | None, times: OpTimes) -> HloModule:
         facts["time_ps"] = times.busy_ps[key.program]
     if module is not None:
         facts["instructions"] = sum(len(each.instructions) for each in module.computations)
+        facts["constants"] = _large_constants(module)
         facts["vmem_bytes"] = vmem_bytes(module.entry.instructions) if place == "tpu" else None
         if module.buffers is not None:
             memory: dict[str, BufferSizes] = {}
@@ -382,6 +447,17 @@ def joined_module(key: Key, module: Module | None, times: OpTimes) -> HloModule:
                 name = memory_name(space, place)
                 memory[name] = memory[name].plus(sizes) if name in memory else sizes
     return HloModule(module=module.name if module else key.module, program_id=key.program, **facts)
+
+
+def _large_constants(module: Module) -> Constants | None:
+    every = (each for computation in module.computations for each in computation.instructions)
+    large = [each for each in every if each.opcode == "constant" and each.shape.bytes >= _LARGE_BYTES]
+    if not large:
+        return None
+    largest = max(large, key=lambda each: each.shape.bytes)
+    whole = sum(each.shape.bytes for each in large)
+    shape = f"{largest.shape.type}[{','.join(map(str, largest.shape.dims))}]"
+    return Constants(whole, len(large), shape, str(largest.metadata.source))
 
 
 def memory_name(space: int, place: Place | None) -> str:
