@@ -109,7 +109,9 @@ RESTS_ON: Mapping[str, Parts] = {
     **dict.fromkeys(("tfdata_stages", "tfdata_functions", "tfdata_pipelines", "tfdata_code"), _INPUT),
     **dict.fromkeys(("tf_functions", "eager_ops", "jitted_functions"), _CALLS),
     **dict.fromkeys(("python_functions", "python_packages", "python_package_functions"), _CALLS),
-    **dict.fromkeys(("kernels", "kernels_by_name", "kernel_regions", "copies", "async_copies"), _DEVICES),
+    **dict.fromkeys(
+        ("kernels", "kernels_by_name", "kernel_regions", "kernel_sequences", "copies", "async_copies"), _DEVICES
+    ),
     **dict.fromkeys(("device_time", "compute_precision", "idle_devices", "device_use"), _DEVICES),
     **dict.fromkeys(("memory_allocators", "memory_alive", "memory_by_op", "memory_by_scope"), _MEMORY),
     "memory_timeline": _MEMORY,

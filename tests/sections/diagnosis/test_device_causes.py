@@ -121,17 +121,18 @@ def fp8(*, both: bool = True, fused: bool = False) -> Plane:
             instruction(5, "scaled", "multiply", large, operands=[4, 4]),
             instruction(6, "dot", "dot", large, operands=[3, 5], extra=DOT),
         )
-        main = (*inputs, instruction(3, "product.1", "fusion", large, operands=[1, 2], calls=[2]))
-        return programs(id_7=program(computation("main", *main, root=3), computation("f", *inside, number=2, root=6)))
+        fusion = instruction(3, "product.1", "fusion", large, operands=[1, 2], calls=[2])
+        main = computation("main", *inputs, fusion, root=3)
+        return programs(id_7=program(main, computation("f", *inside, number=2, root=6)))
     converts = (instruction(1, "p", "parameter", other, extra=first), instruction(2, "c", second, large, operands=[1]))
-    main = (
+    apart = (
         *inputs,
         instruction(3, "c0", "convert", large, operands=[1]),
         instruction(4, "t", "transpose", large, operands=[3]),
         instruction(5, "convert_fusion", "fusion", large, operands=[2], calls=[2]),
         instruction(6, "product.1", "dot", large, operands=[4, 5], extra=DOT),
     )
-    return programs(id_7=program(computation("main", *main, root=6), computation("f", *converts, number=2, root=2)))
+    return programs(id_7=program(computation("main", *apart, root=6), computation("f", *converts, number=2, root=2)))
 
 
 DOT = field(30, message(field(1, 1), field(2, 0)))

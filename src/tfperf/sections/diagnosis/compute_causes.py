@@ -254,20 +254,21 @@ _LEAST_CAPTURED_BYTES = 32 << 20
 
 def captured_constants(case: Case) -> Cause | None:
     """Check for programs that contain large arrays as constants, which cost memory and compile time."""
-    modules = [module for module in case.results["xla"].modules if module.constants is not None]
-    most = max(modules, key=lambda module: module.constants.bytes, default=None)
-    if not case.is_headline or most is None or most.constants.bytes < _LEAST_CAPTURED_BYTES:
+    known = [
+        (module.constants, module.module) for module in case.results["xla"].modules if module.constants is not None
+    ]
+    large, name = max(known, key=lambda each: each[0].bytes, default=(None, ""))
+    if not case.is_headline or large is None or large.bytes < _LEAST_CAPTURED_BYTES:
         return None
-    others = f"{counted(most.constants.count, 'array')} of 1 MiB or more, the largest " * (most.constants.count > 1)
-    source = f" from {without_middle(most.constants.source, LONGEST_NAME)}" if most.constants.source else ""
+    others = f"{counted(large.count, 'array')} of 1 MiB or more, the largest " * (large.count > 1)
+    source = f" from {without_middle(large.source, LONGEST_NAME)}" if large.source else ""
     return case.cause(
         "captured_constants",
         "Large constants in a program",
         None,
-        f"{without_middle(most.module, LONGEST_NAME)} contains {format_bytes(most.constants.bytes)} "
-        f"({others}{most.constants.shape}{source})",
+        f"{without_middle(name, LONGEST_NAME)} contains {format_bytes(large.bytes)} ({others}{large.shape}{source})",
         actions=(case.without_estimate("pass_arrays"),),
-        rests_on=(Evidence("xla", "hlo_modules", most.module),),
+        rests_on=(Evidence("xla", "hlo_modules", name),),
     )
 
 

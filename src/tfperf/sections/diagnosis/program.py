@@ -32,7 +32,7 @@ from tfperf.formats.hlo.hlo_proto import read_proto
 from tfperf.formats.hlo.model import ProgramError
 from tfperf.sections.diagnosis.cause import Range
 from tfperf.sections.diagnosis.step_ops import StepOps, Work, average_work, callback_of, is_update, shown_name, step_ops
-from tfperf.sections.kernels.analysis import TINY_PS
+from tfperf.trace.device.kernels import TINY_PS
 from tfperf.trace.event_names import (
     HOST_CALLBACK,
     JITTED_CALL,

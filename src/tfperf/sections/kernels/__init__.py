@@ -13,6 +13,7 @@ from tfperf.trace.known_stats import DEVICE_OPS
 
 if TYPE_CHECKING:
     from tfperf.sections.kernels.analysis import Part
+    from tfperf.sections.kernels.sequences import KernelSequence
 
 _HOST = Column("host", "Host", str, "", "name of the trace file")
 _SHORT_NAME = "short name: without namespaces, parameters and most template arguments"
@@ -169,6 +170,17 @@ _API_COLUMNS = (
 )
 
 
+_SEQUENCE_COLUMNS = (
+    Column("kernels", "Kernels", str, "", "short names, in order"),
+    Column("length", "Length", int, "count", "number of kernels", level="data"),
+    Column("op_names", "Ops", str, "", "framework ops of its first run", level="data"),
+    Column("per_step", "Per step", float, "count", "runs per searched step and device"),
+    Column("count", "Count", int, "count", "runs in the searched steps", level="data"),
+    Column("kernels_ms", "In kernels", float, "ms", "time of its kernels per searched step and device"),
+    Column("gaps_ms", "Between", float, "ms", "time between its kernels, likewise"),
+    Column("percent", "Of step", float, "%", "both / time of the searched steps"),
+)
+
 _WAY_TEXTS = {"to_device": "to device", "to_host": "to host", "on_device": "on device", "exchange": "exchange"}
 _ASYNC_COLUMNS = (
     Column("hlo_op", "Copy", str, "", "HLO op that awaits it"),
@@ -278,6 +290,22 @@ def _precision(results: Results) -> Data | None:
     return {**fields(_PRECISION_COLUMNS, devices), **per_step}
 
 
+def _sequences(results: Results) -> Data | None:
+    rows: tuple[KernelSequence, ...] = results["kernels"].sequences
+    if not rows:
+        return None
+    return {
+        "kernels": [" > ".join(row.kernels) for row in rows],
+        "length": [len(row.kernels) for row in rows],
+        "op_names": [" > ".join(row.ops) if any(row.ops) else None for row in rows],
+        "per_step": [row.count / row.steps for row in rows],
+        "count": [row.count for row in rows],
+        "kernels_ms": [row.kernel_ps / row.steps / PS_PER_MS for row in rows],
+        "gaps_ms": [row.gap_ps / row.steps / PS_PER_MS for row in rows],
+        "percent": [percent(row.kernel_ps + row.gap_ps, row.step_ps) for row in rows],
+    }
+
+
 def _regions(results: Results) -> Data | None:
     regions = results["kernels"].regions.regions
     if not regions:
@@ -360,6 +388,21 @@ KERNEL_FAMILIES = TableSpec(
     data=lambda results: results["kernels"].by_family(results["xla"].ops) if len(results["kernels"]) else None,
     name_key="family",
     ranked=Ranked("percent"),
+)
+KERNEL_SEQUENCES = TableSpec(
+    name="kernel_sequences",
+    title="Sequences of short kernels",
+    row="short kernels that often follow each other on a stream of a GPU",
+    details=(
+        "Two to five kernels of less than 10 us each that follow each other at least once per step, for 1% of the step "
+        "or more ([sequences](kernels.md#sequences-of-short-kernels))."
+    ),
+    columns=_SEQUENCE_COLUMNS,
+    data=_sequences,
+    name_key="kernels",
+    ranked=Ranked("percent"),
+    about_steps=True,
+    counts_all_steps=True,
 )
 COPIES = TableSpec(
     name="copies",
@@ -449,6 +492,7 @@ TABLES = (
     KERNELS,
     KERNELS_BY_NAME,
     KERNEL_FAMILIES,
+    KERNEL_SEQUENCES,
     COPIES,
     LAUNCHES,
     API_CALLS,

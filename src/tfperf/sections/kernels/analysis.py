@@ -41,6 +41,7 @@ from tfperf.base.arrays import (
 )
 from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS, PS_PER_US, percent
+from tfperf.sections.kernels.sequences import KernelSequence, combine_sequences, kernel_sequences
 from tfperf.sections.kernels.tpu_cores import (
     AsyncCopies,
     Regions,
@@ -57,6 +58,7 @@ from tfperf.trace.device.families import family_of_kernel
 from tfperf.trace.device.kernels import (
     NO_COPY,
     NO_DETAILS,
+    TINY_PS,
     Dim,
     KernelDetails,
     is_op_eligible,
@@ -278,6 +280,7 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
     async_copies: AsyncCopies = AsyncCopies()
     regions: Regions = Regions()
     api_calls: tuple[ApiCallSums, ...] = ()
+    sequences: tuple[KernelSequence, ...] = ()
 
     def __len__(self) -> int:
         return len(self.kernels)
@@ -403,6 +406,7 @@ def analyze(host: Host) -> Kernels:
         has_tensor_cores=any_has(has_tensor_cores(trace.planes[plane]) for plane in trace.devices),
         async_copies=async_copies(host),
         regions=kernel_regions(host),
+        sequences=kernel_sequences(host),
     )
 
 
@@ -426,6 +430,7 @@ def combine(parts: list[Kernels]) -> Kernels:
         has_tensor_cores=any_has(part.has_tensor_cores for part in parts if part.devices),
         async_copies=combine_copies([part.async_copies for part in parts]),
         regions=combine_regions([part.regions for part in parts]),
+        sequences=combine_sequences(row for part in parts for row in part.sequences),
     )
 
 
@@ -442,7 +447,10 @@ def shorten(kernels: Kernels, most: int) -> Kernels:
         return kernels
     tally: Tally = {}
     _add_rows(tally, kernels, (*kernels.kernels[:most], *[OTHERS] * (len(kernels) - most)))
-    others = ("copies", "devices", "launches", "precision", "has_tensor_cores", "async_copies", "regions", "api_calls")
+    others = (
+        *("copies", "devices", "launches", "precision", "has_tensor_cores", "async_copies", "regions"),
+        *("api_calls", "sequences"),
+    )
     kept = {short_name(kernel.name) for kernel in kernels.kernels[:most]}
     cut = {short_name(kernel.name) for kernel in kernels.kernels[most:]}
     by_name = kernels.name_median_ps.items()
@@ -613,10 +621,6 @@ def _kind(name: str, activity: Activity, details: str) -> str:
 
 # --- kernel launches: host cost, delay and queueing ---
 # One call may start many kernels (a CUDA graph); its delay is then the delay of the first kernel.
-
-TINY_PS = 10_000_000
-"""A kernel shorter than this (10 us) takes about as long as its launch."""
-
 
 ThreadMode = Literal["gpu_private", "gpu_shared", "global"]
 

@@ -17,6 +17,7 @@ from tfperf.sections.kernels import (
     DEVICE_TIME,
     KERNEL_FAMILIES,
     KERNEL_REGIONS,
+    KERNEL_SEQUENCES,
     KERNELS,
     KERNELS_BY_NAME,
     LAUNCHES,
@@ -27,6 +28,7 @@ from tfperf.trace.host.activities import Attribution
 if TYPE_CHECKING:
     from tfperf.sections.xla.instructions import HloOp
 
+_CANDIDATES = "Candidates for one kernel each: XLA (jit), a fused op of the framework, or a kernel of your own."
 _BY_NAME = "One row per kernel name. Use --by kernel for a row per op and launch shape, with full names."
 _NO_KERNELS = "No kernels: the devices recorded only copies or derived lines."
 _TPU = "TPUs run whole programs, not kernels. -s ops lists their ops, -s xla their HLO ops."
@@ -65,6 +67,7 @@ def build(results: Results) -> Section:
             KERNELS_BY_NAME.build(results, bar_key="percent", level=by_name, note=_BY_NAME),
             KERNELS.build(results, level=each),
             KERNEL_FAMILIES.build(results),
+            KERNEL_SEQUENCES.build(results, level="full", note=_CANDIDATES),
             COPIES.build(results, columns=at_levels(COPIES.columns, levels)),
             ASYNC_COPIES.build(results, note=_AT_LEAST),
             KERNEL_REGIONS.build(results),

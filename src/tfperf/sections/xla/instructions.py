@@ -113,7 +113,7 @@ def moves_elsewhere(opcode: str) -> bool:
     return opcode.startswith(_ELSEWHERE)
 
 
-class Constants(NamedTuple):
+class Constants(Struct, frozen=True):
     """Constants of at least `_LARGE_BYTES` in a program: the bytes of all, their number, and the largest one."""
 
     bytes: int
@@ -457,7 +457,7 @@ def _large_constants(module: Module) -> Constants | None:
     largest = max(large, key=lambda each: each.shape.bytes)
     whole = sum(each.shape.bytes for each in large)
     shape = f"{largest.shape.type}[{','.join(map(str, largest.shape.dims))}]"
-    return Constants(whole, len(large), shape, str(largest.metadata.source))
+    return Constants(bytes=whole, count=len(large), shape=shape, source=str(largest.metadata.source))
 
 
 def memory_name(space: int, place: Place | None) -> str:

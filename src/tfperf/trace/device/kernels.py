@@ -16,6 +16,8 @@ from msgspec import Struct
 
 from tfperf.base.arrays import MOST
 
+TINY_PS = 10_000_000
+"""A kernel shorter than this (10 us) takes about as long as its launch."""
 Dim = tuple[int, int, int]
 
 
