@@ -67,7 +67,7 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("text", _none), ("level 0", "annotation", "kernel_details", "memcpy_details", "memset_details")),
     (KnownStat("text", _none), ("equation", "hlo_category", "hlo_module")),
     (KnownStat("text", _none), ("deduplicated_name", "shape_with_layout", "source")),
-    (KnownStat("number", _none), ("symbol_id", "cuda_graph_node_id")),
+    (KnownStat("number", _none), ("symbol_id", "cuda_graph_node_id", "scope_range_id")),
     (KnownStat("number", _none, device="tpu"), ("device_offset_ps", "device_duration_ps", "queue_id", "flow")),
     (KnownStat("number", _none), ("flops", "bytes_accessed")),
     (KnownStat("bytes", _none), ("memory_access_breakdown",)),

@@ -8,7 +8,7 @@ from builders import Plane, space
 from export.timeline.perfetto_reader import Read, read_perfetto
 
 from tfperf.export.timeline.export import ExportResult, export
-from tfperf.export.timeline.tracks import Selection
+from tfperf.export.timeline.selection import Selection
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.logdir import HostFile
 from tfperf.trace.read import read_host

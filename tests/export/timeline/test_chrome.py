@@ -75,7 +75,7 @@ def test_arrows_and_counters(tmp_path: Path) -> None:
     for arrow, name in ((start, "launch"), (finish, "gemm")):
         assert [arrow[key] for key in ("pid", "tid", "ts")] == [slices[name][key] for key in ("pid", "tid", "ts")]
     assert finish["bp"] == "e"
-    (counter,) = kind(events, "C")
+    (counter,) = [entry for entry in kind(events, "C") if entry["name"] == "memory of cpu"]
     assert (counter["name"], counter["ts"], counter["args"]) == ("memory of cpu", 4.0, {"bytes": 6})
 
 

@@ -14,7 +14,8 @@ from sections.hosts.jobs import host_of_job
 
 from tfperf.base.errors import OutputError, TfperfError
 from tfperf.export.timeline.export import clock_shifts, export, shifted
-from tfperf.export.timeline.tracks import Selection, SelectionCheck, assign_tracks, lanes
+from tfperf.export.timeline.selection import Selection, SelectionCheck
+from tfperf.export.timeline.tracks import assign_tracks, lanes
 from tfperf.trace.logdir import HostFile, find_runs
 from tfperf.trace.steps.find_steps import find_steps
 

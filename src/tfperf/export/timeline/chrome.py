@@ -131,4 +131,4 @@ def _arrows(group: TrackGroup, ids: GroupIds, track: Int64s, ends: ArrowEnds, he
 def _counter(counter: Counter, ids: GroupIds) -> bytes:
     head = f'{{"ph":"C","pid":{ids.group},"name":{json.dumps(counter.name)},"ts":'
     time, value = _time(counter.time, ids), text.whole(counter.value)
-    return text.to_bytes(text.line(head, time, ',"args":{"bytes":', value, "}}" + _END))
+    return text.to_bytes(text.line(head, time, f',"args":{{"{counter.unit}":', value, "}}" + _END))

@@ -20,8 +20,10 @@ from tfperf.base.errors import TfperfError, TraceFormatError
 from tfperf.base.files import new_file, refuse_existing
 from tfperf.base.storage.remote_path import Location, located
 from tfperf.base.units import counted, format_bytes, format_ms, listed
+from tfperf.export.timeline.derived import CATEGORY
 from tfperf.export.timeline.host_timeline import EncodeJob, HostTimeline, TrackGroup
-from tfperf.export.timeline.tracks import Selection, SelectionCheck, host_timeline
+from tfperf.export.timeline.selection import Selection, SelectionCheck
+from tfperf.export.timeline.tracks import host_timeline
 from tfperf.trace.device.collectives import Collectives, clock_offsets, find_collectives, match_collectives
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import COLLECTIVES
@@ -53,7 +55,7 @@ _EVERYTHING = Selection()
 _USUAL_ENGINE = Engine()
 _PS_PER_US = 1_000_000
 _WORKERS = 2
-_DERIVED = ("step", "copy")  # categories of events that are derived from others
+_DERIVED = ("step", "copy", CATEGORY)  # categories of events that are derived from others
 _GZIP = 31  # `wbits` value of zlib for gzip files
 _LEVEL = 1
 
@@ -71,6 +73,7 @@ class ExportResult(Struct, kw_only=True):
     shown: int = 0
     steps: int = 0
     copies: int = 0
+    derived: int = 0
     tracks: int = 0
     counters: int = 0
     arrows: int = 0
@@ -86,7 +89,8 @@ class ExportResult(Struct, kw_only=True):
         self.events += timeline.events
         self.steps += timeline.steps
         self.copies += timeline.copies
-        self.shown += sum(len(group.start) for group in timeline.groups) - timeline.steps - timeline.copies
+        self.derived += timeline.derived
+        self.shown += sum(len(group.start) for group in timeline.groups if group.category not in _DERIVED)
         self.tracks += sum(len(group.tracks) for group in timeline.groups)
         self.counters += sum(len(group.counters) for group in timeline.groups)
         self.arrows += timeline.arrows
@@ -101,6 +105,8 @@ class ExportResult(Struct, kw_only=True):
         parts += [counted(self.steps, "step"), counted(self.arrows, "arrow")]
         if self.copies:
             parts.append(counted(self.copies, "copy", "copies"))
+        if self.derived:
+            parts.append(counted(self.derived, "derived event"))
         if self.counters:
             parts.append(counted(self.counters, "counter"))
         yield f"wrote {self.path} ({format_bytes(self.size_bytes)}): {', '.join(parts)}"
@@ -235,9 +241,9 @@ def _host_timelines(
         trace = shifted(trace, shift_ps)
         steps = find_steps(trace, step_marker)
         selection = check.choose(steps)
-        check.add(trace, steps.numbers)
         prefix = f"{file.host} " if len(files) > 1 else ""
         timeline = host_timeline(trace, steps, selection, prefix=prefix, first_arrow=result.arrows + 1)
+        check.add(trace, steps.numbers, has_derived=timeline.derived > 0)
         result.add(timeline, trace.errors + trace.warnings)
         # Release the rest of the trace, because writing the timeline takes long.
         del trace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 from msgspec import Struct
@@ -97,11 +98,12 @@ NO_ARROWS = ArrowEnds(NO_NUMBERS, NO_NUMBERS)
 
 
 class Counter(Struct, frozen=True):
-    """A quantity in bytes over time, in ticks of its group."""
+    """A quantity over time, in ticks of its group."""
 
     name: str
     time: Int64s
     value: Int64s
+    unit: Literal["bytes", "elements", "%"] = "bytes"
 
 
 class TrackGroup(Struct, frozen=True, kw_only=True):
@@ -141,14 +143,16 @@ class GroupIds(Struct, frozen=True):
 class HostTimeline(Struct, frozen=True, kw_only=True):
     """All groups of a host in display order.
 
-    `steps`, `copies` (of TPUs, each made of two events) and `arrows` count displayed items, `events` all events of the
-    profile. `omitted` counts hidden events by reason, `cut_arrows` the arrows that lost an end with them,
-    `backward_arrows` the arrows reversed because the target starts before the source.
+    `steps`, `copies` (of TPUs, each made of two events), `derived` (events of GPUs' derived tracks) and `arrows` count
+    displayed items, `events` all events of the profile. `omitted` counts hidden events by reason, `cut_arrows` the
+    arrows that lost an end with them, `backward_arrows` the arrows reversed because the target starts before the
+    source.
     """
 
     groups: tuple[TrackGroup, ...]
     steps: int
     copies: int
+    derived: int
     events: int
     omitted: dict[str, int]
     arrows: int

@@ -25,7 +25,7 @@ from tfperf.formats.wire.schema import Messages, Schema, fields_of
 _MESSAGES: Messages = {
     "ProcessDescriptor": "pid 1 int32, process_name 6 bytes",
     "ThreadDescriptor": "pid 1 int32, tid 2 int64, thread_name 5 bytes",
-    "CounterDescriptor": "unit 3 int32",
+    "CounterDescriptor": "unit 3 int32, unit_name 6 bytes",
     "TrackDescriptor": (
         "uuid 1 uint64, parent_uuid 5 uint64, name 2 bytes, process 3 ProcessDescriptor, thread 4 ThreadDescriptor, "
         "counter 8 CounterDescriptor, child_ordering 11 int32, sibling_order_rank 12 int32, "
@@ -155,7 +155,10 @@ def _descriptors(group: TrackGroup, ids: GroupIds) -> bytes:
         track = trace.packet.add(trusted_packet_sequence_id=ids.group).track_descriptor
         track.uuid, track.name, track.parent_uuid = ids.track + rank, _utf8(counter.name), ids.track
         track.sibling_order_rank, track.sibling_merge_behavior = rank, _NO_MERGE
-        track.counter.unit = _BYTES_UNIT
+        if counter.unit == "bytes":
+            track.counter.unit = _BYTES_UNIT
+        else:
+            track.counter.unit_name = _utf8(counter.unit)
     return _compressed(trace.SerializeToString())
 
 

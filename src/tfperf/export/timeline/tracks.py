@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from fnmatch import translate
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s, Int64s, Intervals, Uint8s, distinct, union
-from tfperf.base.errors import StepsNotFoundError, TfperfError
+from tfperf.base.arrays import (
+    NO_NUMBERS,
+    Bools,
+    Int32s,
+    Int64s,
+    Uint8s,
+    distinct,
+    overlap,
+    union,
+    union_all,
+    union_sorted,
+)
+from tfperf.export.timeline.derived import derived_groups
 from tfperf.export.timeline.host_timeline import (
     PS_PER_NS,
+    PS_PER_US,
     ArrowEnds,
     Counter,
     EventArguments,
@@ -23,13 +34,13 @@ from tfperf.export.timeline.host_timeline import (
     Track,
     TrackGroup,
 )
-from tfperf.formats.wire.event_columns import COUNTER_LINE, NO_STAT_ROWS, Line, StatKind
-from tfperf.trace.device.device_work import device_label
+from tfperf.export.timeline.selection import Selection, matching_lines, overlaps, select_events, selected_steps
+from tfperf.formats.wire.event_columns import NO_STAT_ROWS, StatKind
+from tfperf.trace.device.device_work import device_label, work_lines
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.known_stats import IDS
 from tfperf.trace.nesting import nest
-from tfperf.trace.steps.step_range import StepRange, in_range, no_such_steps
-from tfperf.trace.steps.steps import Steps, WhichStep, chosen_step
+from tfperf.trace.steps.steps import Steps
 
 _PLANE_ORDER = ("tpu", "sparse core", "gpu", "host", "other")
 _IMPOSSIBLE_BYTES = 1 << 62  # the sum of two would overflow
@@ -62,11 +73,19 @@ def host_timeline(
     groups = [_steps_group(selected, prefix, origin_ps)] if len(selected) else []
     copies = _copies_group(trace, selected, selection, prefix) if trace.device_kind == "tpu" else None
     groups += [copies] if copies is not None else []
-    groups += _plane_groups(trace, placed, arrows, _memory_counters(trace, selected, selection, origin_ps), prefix)
+    derived = derived_groups(trace, steps, selected, selection, origin_ps)
+    counters = _counters(trace, placed, selected, selection)
+    recorded = _plane_groups(trace, placed, arrows, counters, prefix)
+    for plane in order:
+        if plane in derived:
+            groups.append(replace(derived[plane], title=prefix + derived[plane].title))
+        if plane in recorded:
+            groups.append(recorded[plane])
     return HostTimeline(
         groups=tuple(groups),
         steps=len(selected),
         copies=len(copies.start) if copies is not None else 0,
+        derived=sum(len(group.start) for group in derived.values()),
         events=trace.event_count,
         omitted=omitted,
         arrows=len(arrows.source),
@@ -107,35 +126,36 @@ def _tracks(name: str, track: Int64s, first_row: int) -> list[Track]:
 
 
 def _plane_groups(
-    trace: HostTrace, placed: Sequence[_PlacedPlane], arrows: PlacedArrows, counters: tuple[Counter, ...], prefix: str
-) -> list[TrackGroup]:
-    """Return a group per plane; the counters go to the first plane of the host, else to the first plane."""
+    trace: HostTrace,
+    placed: Sequence[_PlacedPlane],
+    arrows: PlacedArrows,
+    counters: Mapping[int, list[Counter]],
+    prefix: str,
+) -> dict[int, TrackGroup]:
+    """Return the group of each plane (an index); `counters` are those of each plane."""
     origin_ps = _origin_ps(trace)
     names = tuple(
         display_name if display_name and (len(name) > _LONG_NAME or not name) else name
         for name, display_name in zip(trace.names, trace.display_names, strict=True)
     )
     arguments = _trace_arguments(trace, names)
-    by_preference = sorted(placed, key=lambda plane: trace.planes[plane.plane].kind != "host")
-    groups, first_place = [], 0
+    groups, first_place = {}, 0
     for plane in placed:
         header, rows = trace.planes[plane.plane], plane.rows
         leaving, arriving = arrows.ends(first_place, first_place + len(rows))
         first_place += len(rows)
-        groups.append(
-            TrackGroup(
-                title=prefix + header.name,
-                category=header.kind,
-                tracks=plane.tracks,
-                start=trace.start_ps[rows] - origin_ps,
-                end=trace.end_ps[rows] - origin_ps,
-                name=trace.name[rows],
-                names=names,
-                arguments=arguments.of(rows),
-                leaving=leaving,
-                arriving=arriving,
-                counters=counters if plane is by_preference[0] else (),
-            )
+        groups[plane.plane] = TrackGroup(
+            title=prefix + header.name,
+            category=header.kind,
+            tracks=plane.tracks,
+            start=trace.start_ps[rows] - origin_ps,
+            end=trace.end_ps[rows] - origin_ps,
+            name=trace.name[rows],
+            names=names,
+            arguments=arguments.of(rows),
+            leaving=leaving,
+            arriving=arriving,
+            counters=tuple(counters.get(plane.plane, ())),
         )
     return groups
 
@@ -219,22 +239,93 @@ def _copies_group(trace: HostTrace, steps: Steps, selection: Selection, prefix: 
     )
 
 
-def _memory_counters(trace: HostTrace, steps: Steps, selection: Selection, origin_ps: int) -> tuple[Counter, ...]:
-    """Return the bytes in use of each allocator over time."""
+def _counters(
+    trace: HostTrace, placed: Sequence[_PlacedPlane], steps: Steps, selection: Selection
+) -> dict[int, list[Counter]]:
+    """Return the counters of each plane (an index): those of the host on its first plane, else on the first one."""
+    counters = defaultdict[int, list[Counter]](list)
+    planes = [each.plane for each in placed]
+    for plane, counter in _busy_counters(trace, steps, selection):
+        if plane in planes:
+            counters[plane].append(counter)
+    if planes:
+        home = min(planes, key=lambda plane: (trace.planes[plane].kind != "host", planes.index(plane)))
+        counters[home] += [*_memory_counters(trace), *_buffer_counters(trace)]
+    windows, origin_ps = union(steps.start_ps, steps.end_ps), _origin_ps(trace)
+    for plane, of_plane in counters.items():
+        for place, counter in enumerate(of_plane):
+            shown = np.ones(len(counter.time), np.bool_)
+            if selection.steps is not None:
+                shown = overlaps(windows, counter.time, counter.time)
+            of_plane[place] = replace(counter, time=counter.time[shown] - origin_ps, value=counter.value[shown])
+        counters[plane] = [counter for counter in of_plane if len(counter.time)]
+    return counters
+
+
+def _memory_counters(trace: HostTrace) -> Iterator[Counter]:
+    """Yield the bytes in use of each allocator over time."""
     memory = trace.memory
     names, allocator = trace.allocators
     allocated, reserved = memory.number("bytes_allocated", -1), memory.number("bytes_reserved", 0)
-    shown = (allocator >= 0) & (allocated >= 0) & (allocated < _IMPOSSIBLE_BYTES) & (reserved < _IMPOSSIBLE_BYTES)
-    if selection.steps is not None:
-        shown &= overlaps(union(steps.start_ps, steps.end_ps), memory.start_ps, memory.start_ps)
-    counters = []
+    known = (allocator >= 0) & (allocated >= 0) & (allocated < _IMPOSSIBLE_BYTES) & (reserved < _IMPOSSIBLE_BYTES)
     for number, name in enumerate(names):
-        rows = np.flatnonzero(shown & (allocator == number))
+        rows = np.flatnonzero(known & (allocator == number))
         rows = rows[np.argsort(memory.start_ps[rows], kind="stable")]
-        if len(rows):
-            time_ps, used = memory.start_ps[rows] - origin_ps, allocated[rows] + np.maximum(reserved[rows], 0)
-            counters.append(Counter(f"memory of {name}", time_ps, used))
-    return tuple(counters)
+        yield Counter(f"memory of {name}", memory.start_ps[rows], allocated[rows] + np.maximum(reserved[rows], 0))
+
+
+def _buffer_counters(trace: HostTrace) -> Iterator[Counter]:
+    """Yield the number of elements in the buffer of each tf.data stage at each call, if recorded."""
+    if not any(len(trace.stat(stat).event) for stat in ("buffered_elements", "buffer_limit")):
+        return
+    from tfperf.trace.tfdata import find_pipelines  # few traces have these stats
+
+    pipelines = find_pipelines(trace)
+    if pipelines is None:
+        return
+    for index, stage in enumerate(pipelines.stages):
+        if np.isnan(pipelines.buffered[index]):
+            continue
+        rows = pipelines.calls.row[pipelines.calls.stage == index]
+        rows = rows[np.argsort(trace.start_ps[rows], kind="stable")]
+        # An empty buffer is not recorded.
+        value = np.maximum(trace.number_at("buffered_elements", rows, 0), 0)
+        number = f" of pipeline {stage.pipeline + 1}" if len(pipelines.roots) > 1 else ""
+        yield Counter(
+            f"buffer of {stage.path.removeprefix('Iterator::')}{number}", trace.start_ps[rows], value, "elements"
+        )
+
+
+_MOST_WINDOWS = 1000
+
+
+def _busy_counters(trace: HostTrace, steps: Steps, selection: Selection) -> Iterator[tuple[int, Counter]]:
+    """Yield for each device the share of equal windows in which it works (kernels, copies, ops), and its plane."""
+    busy = {
+        plane: union_all(
+            [
+                union_sorted(trace.start_ps[line.start : line.stop], trace.end_ps[line.start : line.stop])
+                for line in work_lines(trace, plane)
+            ]
+        )
+        for plane in trace.devices
+    }
+    busy = {plane: flat for plane, flat in busy.items() if len(flat.start)}
+    if not busy or (selection.steps is not None and not len(steps)):
+        return
+    low, high = min(int(flat.start[0]) for flat in busy.values()), max(int(flat.end[-1]) for flat in busy.values())
+    if selection.steps is not None:
+        low, high = int(steps.start_ps.min()), int(steps.end_ps.max())
+    sizes = (digit * 10**exponent * PS_PER_US for exponent in range(9) for digit in (1, 2, 5))
+    size = next(size for size in sizes if high - low <= size * _MOST_WINDOWS)
+    border = np.arange(low // size, -(-high // size) + 1) * size
+    border[0], border[-1] = low, high
+    unit, per_unit = next((each for each in (("s", 10**12), ("ms", 10**9)) if size >= each[1]), ("us", PS_PER_US))
+    for plane, flat in busy.items():
+        percent = np.rint(100 * overlap(flat, border[:-1], border[1:]) / np.diff(border)).astype(np.int64)
+        at = np.flatnonzero(np.diff(percent, prepend=-1))
+        time, value = np.append(border[at], high), np.append(percent[at], 0)
+        yield plane, Counter(f"busy, % of {size // per_unit} {unit}", time, value, "%")
 
 
 def _trace_arguments(trace: HostTrace, shown_names: Sequence[str]) -> EventArguments:
@@ -272,115 +363,6 @@ def _of_events(
     rows = np.flatnonzero(kind_of[trace.name] < len(StatKind)).astype(np.int32)
     names = trace.name[rows]
     return rows, np.full(len(rows), len(keys) - 1, np.int32), kind_of[names], value_of[names]
-
-
-_THREADS_LISTED = 8
-_NO_STEP = (1, 0)
-
-
-class Selection(Struct, frozen=True):
-    """The selected steps (first and last), lines or planes (`*` is a wildcard), and minimum duration; default: all."""
-
-    steps: StepRange | None = None
-    threads: tuple[str, ...] = ()
-    min_duration_ps: int = 0
-    step: WhichStep | None = None
-    """A single step; with several hosts, the first host with steps determines its number (`SelectionCheck.choose`)."""
-
-
-def selected_steps(steps: Steps, selection: Selection) -> Steps:
-    """Return the steps with the selected numbers."""
-    if selection.steps is None:
-        return steps
-    return steps.only(np.flatnonzero(in_range(steps.numbers, selection.steps)))
-
-
-def select_events(trace: HostTrace, steps: Steps, selection: Selection) -> tuple[Bools, dict[str, int]]:
-    """Return the displayed rows, and the number of omitted ones by reason; `steps` are the selected steps."""
-    keep = np.ones(len(trace.name), np.bool_)
-    masks: dict[str, Bools] = {}
-    if counters := [line for line in trace.lines if line.raw_name == COUNTER_LINE]:
-        masks["compiler estimates for TPU programs, which are not measurements"] = ~rows_of(trace, counters)
-    if selection.threads:
-        masks["on other threads"] = rows_of(trace, matching_lines(trace, selection.threads))
-    if selection.steps is not None:
-        windows = union(steps.start_ps, steps.end_ps)
-        masks["outside the selected steps"] = overlaps(windows, trace.start_ps, trace.end_ps)
-    if selection.min_duration_ps:
-        masks["shorter than the minimum duration"] = trace.duration_ps >= selection.min_duration_ps
-    omitted: dict[str, int] = {}
-    for reason, mask in masks.items():
-        omitted[reason] = int((keep & ~mask).sum())
-        keep &= mask
-    omitted["with invalid times"] = trace.malformed_events
-    omitted["aggregated, without own times"] = trace.aggregated_events
-    return keep, {reason: count for reason, count in omitted.items() if count}
-
-
-def overlaps(windows: Intervals, start: Int64s, end: Int64s) -> Bools:
-    """Return which events overlap the (flat) windows; an event without duration must be inside one."""
-    if not len(windows.start):
-        return np.zeros(len(start), np.bool_)
-    place = np.searchsorted(windows.end, start, side="right")
-    opens = windows.start[np.minimum(place, len(windows.end) - 1)]
-    return np.asarray((place < len(windows.end)) & ((opens < end) | (opens <= start)))
-
-
-def rows_of(trace: HostTrace, lines: Iterable[Line]) -> Bools:
-    """Return which rows are on one of the lines."""
-    rows = np.zeros(len(trace.name), np.bool_)
-    for line in lines:
-        rows[line.start : line.stop] = True
-    return rows
-
-
-def matching_lines(trace: HostTrace, patterns: tuple[str, ...]) -> list[Line]:
-    """Return the lines whose name or plane name matches a pattern."""
-    matches = re.compile("|".join(translate(pattern) for pattern in patterns)).match
-    planes = [matches(plane.name) is not None for plane in trace.planes]
-    return [line for line in trace.lines if planes[line.plane] or matches(line.name)]
-
-
-class SelectionCheck(Struct):
-    """Checks whether any host matches a selection, and collects the available names for the error message."""
-
-    selection: Selection
-    matches: bool = False
-    threads: list[str] = field(default_factory=list)
-    numbers: list[Int64s] = field(default_factory=list)
-
-    def choose(self, steps: Steps) -> Selection:
-        """Return the selection of a host; a step selected by duration is determined once a host has steps."""
-        which = self.selection.step
-        if which is not None and (row := chosen_step(steps, which)) is not None:
-            number = int(steps.numbers[row])
-            self.selection = replace(self.selection, steps=(number, number), step=None)
-        elif isinstance(which, int):
-            self.selection = replace(self.selection, steps=(which, which), step=None)
-        return self.selection if self.selection.step is None else replace(self.selection, steps=_NO_STEP)
-
-    def add(self, trace: HostTrace, numbers: Int64s) -> None:
-        """Add a host; `numbers` are the numbers of its steps."""
-        steps, threads = self.selection.steps, self.selection.threads
-        has_steps = steps is None or bool(in_range(numbers, steps).any())
-        has_threads = not threads or bool(matching_lines(trace, threads))
-        self.matches |= has_steps and has_threads
-        self.numbers.append(numbers)
-        self.threads += [line.name for line in trace.lines]
-
-    def raise_if_empty(self) -> None:
-        """Raise TfperfError with the available values if no host matches the selection."""
-        if self.selection.step is not None:
-            raise TfperfError("the profile has no steps; omit --step, or name the step events with --step-marker")
-        if self.matches:
-            return
-        numbers = np.concatenate([NO_NUMBERS, *self.numbers])
-        if (asked := self.selection.steps) is not None and not in_range(numbers, asked).any():
-            raise StepsNotFoundError(no_such_steps(numbers, asked))
-        threads = list(dict.fromkeys(self.threads))
-        names = ", ".join(threads[:_THREADS_LISTED]) + (", ..." if len(threads) > _THREADS_LISTED else "")
-        patterns = " or ".join(self.selection.threads)
-        raise TfperfError(f"no thread or plane is named {patterns}; the threads are: {names or 'none'}")
 
 
 _NARROW_TYPES, _NARROW_IDS = 1 << 6, 1 << 56

@@ -133,9 +133,7 @@ class _Reader:
         return FoundInstruction(item.id, fields, fields.pop("operands", ()), fields.pop("calls", ()))
 
     def _metadata(self, item: Any) -> OpMetadata:
-        stack = self._frames.stack(item.stack_frame_id)
-        if not stack and item.source_file:
-            stack = (Frame(_text(item.source_file), item.source_line),)
+        stack = _stack(self._frames, item)
         return OpMetadata(_text(item.op_type), _text(item.op_name), stack, _text(item.deduplicated_name))
 
 
@@ -160,6 +158,28 @@ def _frames(index: Any) -> Frames:
         [(place.file_name_id, place.function_name_id, place.line) for place in index.file_locations],
         [(frame.file_location_id, frame.parent_frame_id) for frame in index.stack_frames],
     )
+
+
+def _stack(frames: Frames, metadata: Any) -> tuple[Frame, ...]:
+    stack = frames.stack(metadata.stack_frame_id)
+    if not stack and metadata.source_file:
+        stack = (Frame(_text(metadata.source_file), metadata.source_line),)
+    return stack
+
+
+def read_sources(serialized: bytes) -> dict[str, str]:
+    """Return the source lines (`file:line`) of the instructions of a serialized `HloProto`; empty for other bytes."""
+    try:
+        module = XLA.message_class("SourcesProto").FromString(serialized).hlo_module
+    except DecodeError:
+        return {}
+    frames = _frames(module.stack_frame_index)
+    stacks = {
+        _text(item.name): _stack(frames, item.metadata)
+        for computation in module.computations
+        for item in computation.instructions
+    }
+    return {name: str(stack[0]) for name, stack in stacks.items() if stack}
 
 
 def _text(value: bytes) -> str:
