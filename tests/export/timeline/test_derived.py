@@ -123,6 +123,13 @@ def test_calls_on_lines_of_their_own_belong_to_the_thread_that_encloses_most(tmp
     assert on(read, MODULES) == [("jit_f(7)", 100, 160, 0), ("jit_f(7)", 200, 217, 0)]
 
 
+def test_an_op_without_a_name_separates_ops_but_not_scopes(tmp_path: Path) -> None:
+    kernels = (kernel(name, 100 + 10 * n, 10) for n, name in enumerate(("fusion.1", "copy.4", "fusion.1")))
+    read = shown(tmp_path, gpu(*kernels), programs(id_7=PROGRAM))
+    assert on(read, OPS) == [("add", 100, 110, 0), ("add", 120, 130, 0)]
+    assert [each[1:] for each in on(read, SCOPES)] == [(100, 130, 0), (100, 130, 1)]
+
+
 def test_loops_enclose_their_ops(tmp_path: Path) -> None:
     """Runs of the op inside are numbered; those of the loop are not, so it is one event."""
     body = [kernel("while.5::fusion.1", 100 + 10 * n, 8, scope_range_id=40 + n) for n in range(3)]

@@ -220,6 +220,8 @@ def _events(
     is_new = np.ones(len(at), np.bool_)
     around = (kernels.stream[at], kernels.track[at], kernels.part[at], module[key])
     is_new[1:] = np.any([column[1:] != column[:-1] for column in around], axis=0)
+    if lane in (_OPS, _SOURCES):  # an op without a framework op or a source in between
+        is_new[1:] |= np.diff(at) > 1
     run = kernels.run_of_op[at]
     is_next_run = np.zeros(len(at), np.bool_)
     is_next_run[1:] = (run[1:] != run[:-1]) & (run[1:] >= 0) & (run[:-1] >= 0) & (lane == _HLO_OPS)
