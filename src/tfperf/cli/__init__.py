@@ -124,6 +124,7 @@ class _Commands(click.Group):
         "flamegraph",
         "anonymize",
         "query",
+        "mcp",
         "xla",
         "tfprof",
         "explain",

@@ -60,6 +60,15 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
     write(joined(lines, colour=screen.colour), None, screen=screen)
 
 
+def explanation(word: str, width: int) -> str:
+    """Return the explanation of a word as plain text. Raises click.UsageError for an unknown word."""
+    from tfperf.cli import main
+    from tfperf.report.render.text_table import joined
+
+    known = (*entries(), *_of_command_line(main))
+    return joined(_answer(word, known, width), colour=False)
+
+
 def _answer(word: str, known: tuple[Entry, ...], width: int) -> Iterator[Line]:
     from tfperf.report.render.text_table import Part, line_of
     from tfperf.report.render.values import for_people
