@@ -17,7 +17,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from tfperf.base import __version__
-from tfperf.base.errors import TfperfError
+from tfperf.base.errors import TfperfError, TraceNotFoundError
 from tfperf.base.units import did_you_mean, listed
 from tfperf.cli import options
 
@@ -247,8 +247,6 @@ class ListRuns(Tool, kw_only=True):
 
     def answer(self, profiles: Profiles) -> str:
         """Return a JSON document with the runs."""
-        from tfperf.trace.logdir import TraceNotFoundError
-
         rows = []
         for root in [profiles.place(self.path)] if self.path else profiles.roots:
             try:
