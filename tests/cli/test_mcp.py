@@ -83,7 +83,8 @@ def test_a_client_lists_and_calls_tools(folder: Path) -> None:
         assert tool.annotations is not None
         assert (tool.annotations.read_only_hint, tool.annotations.open_world_hint) == (True, False)
         assert tool.description
-    assert "30.0%    HIGHLY input-bound" in screen
+    assert "30.0%" in screen
+    assert "HIGHLY input-bound" in screen
     assert wrong == ("Object contains unknown field `rows`", True)
 
 
@@ -112,8 +113,8 @@ def test_every_argument_is_described() -> None:
 
 def test_runs_of_all_folders_are_listed(folder: Path, tmp_path: Path) -> None:
     other = logdir_of(tmp_path / "other", vm=fetching(30))
-    text, _ = answer_of(Profiles.below([folder, other, tmp_path / "served" / "slow"]), "list_runs", {})
-    assert len(json.loads(text)["runs"]) == 5
+    text, _ = answer_of(Profiles.below([folder, folder / "slow", other]), "list_runs", {})
+    assert len(json.loads(text)["runs"]) == 4  # the second folder is part of the first
     (run,) = json.loads(asked(folder, "list_runs", path="hosts"))["runs"]
     assert (run["hosts"], run["time"], run["size_bytes"]) == (
         ["a", "b"],

@@ -247,7 +247,7 @@ class ListRuns(Tool, kw_only=True):
 
     def answer(self, profiles: Profiles) -> str:
         """Return a JSON document with the runs."""
-        rows = []
+        rows = {}
         for root in [profiles.place(self.path)] if self.path else profiles.roots:
             try:
                 runs = profiles.runs(root)
@@ -255,15 +255,13 @@ class ListRuns(Tool, kw_only=True):
                 continue
             for run in runs:
                 sizes = [file.size_bytes for file in run.files]
-                rows.append(
-                    {
-                        "path": str(run.folder),
-                        "time": run.time.isoformat(sep=" ", timespec="seconds") if run.time else None,
-                        "hosts": [file.host for file in run.files],
-                        "size_bytes": None if None in sizes else sum(filter(None, sizes)),
-                    }
-                )
-        return msgspec.json.format(msgspec.json.encode({"runs": rows}), indent=2).decode()
+                rows[str(run.folder)] = {
+                    "path": str(run.folder),
+                    "time": run.time.isoformat(sep=" ", timespec="seconds") if run.time else None,
+                    "hosts": [file.host for file in run.files],
+                    "size_bytes": None if None in sizes else sum(filter(None, sizes)),
+                }
+        return msgspec.json.format(msgspec.json.encode({"runs": [*rows.values()]}), indent=2).decode()
 
 
 class FirstScreen(Profile, kw_only=True):
