@@ -31,6 +31,7 @@ from click.testing import CliRunner, Result
 from job_environment import job_environment, needs_tensorflow
 from places import ROOT, SAMPLES, TRACES
 from sections.hosts.jobs import host_of_job
+from sections.requests.jobs import server
 from synthetic_tpu import offload_tpu
 from tpu_twin import tpu_twin
 
@@ -354,6 +355,7 @@ def every_kind_of_trace(folder: Path) -> list[Path]:
         "one": {"a": space(host(marked[0]))},
         "damaged": {"a": space(host(*marked, event("work", 5, -1)))},
         "phases": {"a": space(host(*phases))},
+        "server": {"a": space(server())},
         "missing": {"a": space(host(*marked)), "b": b""},
         "python": {"a": space(host(event("$train.py:9 load", 0, 9), event("$time sleep", 1, 5)))},
         "pipelines": {

@@ -32,7 +32,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("evaluation", {"train": 12, "eval": 6}),
         ("marked", {"train": 9}),
         ("without_jit", {"iteration": 8}),
-        ("inference", {"iteration": 14}),
+        ("inference", {"inference": 14}),
         ("compile_inside", {"train": 10}),
     ],
 )

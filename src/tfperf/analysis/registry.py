@@ -165,6 +165,7 @@ SectionName = Literal[
     "wall",
     "hosts",
     "batch",
+    "requests",
     "idle",
     "input",
     "tfdata",

@@ -90,6 +90,7 @@ def command(path: Location, format_name: str | None, output: Location | None, fo
       tfperf check logs/ --max-input-bound 10%
       tfperf check logs/ --max-step-time 50ms --stat p95 --skip-first 2
       tfperf check logs/ --fail-on compilation --max-cost eager_ops=5%
+      tfperf check logs/ --max-p99 20ms
       tfperf check logs/ --limit "kernels.total_us[name~nccl] < 500us"
       tfperf check logs/ --baseline baseline.json --max-regression 5%
       tfperf check logs/ --max-input-bound 10% --junit tfperf.xml --github

@@ -386,6 +386,7 @@ TOPICS: Mapping[str, Topic] = {
     "idle": Topic(("idle", "diagnosis")),
     "memory": Topic(("memory", "diagnosis"), ("memory_pressure",)),
     "functions": Topic(("functions", "diagnosis"), ("compilation", "warm_up")),
+    "requests": Topic(("requests",)),
     "kernels": Topic(codes=("device_compute_32bit", "launch_bound")),
     "copies": Topic(codes=("input_copy", "output_copy")),
     "eager_ops": Topic(codes=("eager_ops", "run_eagerly")),
@@ -395,6 +396,7 @@ _TABLES: Mapping[str, str] = {
     **dict.fromkeys(("functions", "tf_functions"), "functions"),
     **dict.fromkeys(("idle_", "device_time"), "idle"),
     "memory_": "memory",
+    "request": "requests",
     "kernels": "kernels",
     "launches": "launches",
     "copies": "copies",
@@ -450,8 +452,8 @@ def _explanations(topic: str, host: JudgedHost) -> Iterator[Finding]:
             text = f"Retraced in the capture: {listed(named, _NAMED_FUNCTIONS)}."
             yield Finding("retraced", "problem", text, ADVICE["keep_signature"].texts["tensorflow"])
         yield from by_code
-    elif topic == "idle":
-        for fact in _facts(host, "idle"):
+    elif topic in ("idle", "requests"):
+        for fact in _facts(host, topic):
             yield replace(fact, causes=())
             yield from (finding for finding in causes if finding.code in fact.causes)
     elif topic == "memory":

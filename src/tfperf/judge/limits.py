@@ -216,6 +216,21 @@ _FIGURES = (
         parts=frozenset({"calls"}),
         topic="functions",
     ),
+    *(
+        Figure(
+            name=f"latency_p{percent}",
+            title=f"Latency p{percent}",
+            unit="ms",
+            meaning=f"latency that {percent}% of the requests do not exceed, of the slowest model or function",
+            option=f"max-p{percent}",
+            help=f"Maximum latency that {percent}% of the requests do not exceed, for example 20ms.",
+            measure="tfperf.judge.measure:latency",
+            sections=("requests",),
+            parts=frozenset({"calls", "host", "device"}),
+            topic="requests",
+        )
+        for percent in (50, 95, 99)
+    ),
     Figure(
         name="skew",
         title="Skew",
@@ -296,6 +311,9 @@ class NamedLimits(TypedDict, total=False):
     min_device_busy: str | float
     max_memory: str | float
     max_retraces: str | float
+    max_p50: str | float
+    max_p95: str | float
+    max_p99: str | float
     max_skew: str | float
     max_straggler_loss: str | float
     max_input_cost: str | float

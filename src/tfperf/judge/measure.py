@@ -36,6 +36,7 @@ from tfperf.sections.diagnosis.case import LEAST_PERCENT
 from tfperf.sections.hosts import late_text
 from tfperf.sections.hosts.analysis import LEAST_LOSS_MS, LEAST_LOSS_PERCENT
 from tfperf.sections.overview.summary import Statistics, Summary, summarize
+from tfperf.sections.requests.analysis import needed, percentile_ms
 from tfperf.sections.wall import wall_step_ms
 from tfperf.trace.flaw import EVERYTHING, TIMES, Flaw, Parts
 from tfperf.trace.steps.breakdown import NO_DEVICE, why_devices_unknown, why_unknown
@@ -489,6 +490,24 @@ def fullest_allocator(host: JudgedHost) -> Allocator | None:
     of_devices = [allocator for allocator in allocators if allocator.place in ("device", "other")]
     candidates = of_devices if of_devices or host.breakdown.has_device else allocators
     return max(candidates, key=lambda allocator: allocator.peak_bytes, default=None)
+
+
+def latency(host: JudgedHost, metric: Metric) -> Measurement:
+    """Return the percentile of the latency of the slowest model or function, each of which needs enough requests."""
+    found = host.host["requests"].requests
+    if not found:
+        return unknown("the profile has no requests: docs/requests.md lists the events that are requests")
+    percent = int(metric.name.removeprefix("latency_p"))
+    times = {each.name: percentile_ms(each.latency_ps, percent) for each in found}
+    few = next((each for each in found if times[each.name] is None), None)
+    if few is not None:
+        count = counted(len(few.latency_ps), "request")
+        return unknown(f"p{percent} needs {needed(percent)} requests, but the profile measures {count} of {few.name}")
+    slowest = max(found, key=lambda each: times[each.name] or 0.0)
+    omitted = f"; omitted: {slowest.compiling} compiling" if slowest.compiling else ""
+    of_several = f", the slowest of {len(found)}" if len(found) > 1 else ""
+    why = f"of {counted(len(slowest.latency_ps), 'request')} of {slowest.name}{of_several}{omitted}"
+    return Measurement(times[slowest.name], why)
 
 
 def retraces(host: JudgedHost, _: Metric) -> Measurement:

@@ -202,6 +202,54 @@ def runs_keras_function(name: str) -> bool:
     return _KERAS.match(name) is not None
 
 
+_PREDICTS = re.compile(
+    r"(?:__inference_)?(?:predict_function|one_step_on_data_distributed|multi_step_on_data)(?:_\d+)*$"
+)
+_INFERS = re.compile(
+    r"(?i)(?:^|_)(?:predict|predictions?|infer|inference|serve|serving|generate|prefill|decode)(?:_|$)"
+)
+_JUDGES = re.compile(
+    r"(?i)(?:^|_)(?:train|training|eval|evaluate|evaluation|test|valid|validate|validation|loss|accuracy|metrics?|score"
+    r"|update|grads?|gradients?)(?:_|$)"
+)
+
+
+def is_keras_predict(name: str) -> bool:
+    """Return whether it is the function that `predict` and `predict_on_batch` of Keras call for each batch."""
+    return _PREDICTS.match(name) is not None
+
+
+def judges(name: str) -> bool:
+    """Return whether the name of a function or marker says that it trains or evaluates."""
+    return _JUDGES.search(name) is not None
+
+
+def infers(name: str) -> bool:
+    """Return whether the name of a function or marker says that it computes answers, and not that it judges them."""
+    plain = name.removeprefix("__inference_")
+    return is_keras_predict(name) or (_INFERS.search(plain) is not None and not judges(plain))
+
+
+SERVERS = ("BatchingSessionRun", "TfrtModelRun", "ServingModelRun")
+"""Requests of a server, the outer ones first."""
+SESSIONS = ("SessionRun", "RunGraph")
+"""Requests of a server if it names the model or forms batches; else runs of any program."""
+BATCH_SIZES = ("ConcatInputTensors", "MergeInputTensors", "BrainSessionRun", "OrbaxServing::ConcatInputBuffers")
+"""Events in the processing of a batch with its size and padding."""
+_BATCH = re.compile(r"(?:OrbaxServing::)?ProcessBatch(?::\d+)?$")
+_ENTERS_BATCH = re.compile(r"Schedule(?:OutputTask|With(?:out|Eager)?Split)$|ASBSQueue::Schedule$")
+
+
+def processes_batch(name: str) -> bool:
+    """Return whether a server processes a batch of requests in the event."""
+    return _BATCH.match(name) is not None
+
+
+def enters_batch(name: str) -> bool:
+    """Return whether a request, or a part of it, begins to wait for its batch in the event."""
+    return _ENTERS_BATCH.match(name) is not None
+
+
 def takes_time(name: str) -> bool:
     """Return whether the event always has a duration: a call of tf.data, of a function, or an executor run."""
     return is_iterator(name) or is_fetch(name) or name == "FunctionRun" or name.startswith("ExecutorState::Process")
@@ -283,7 +331,7 @@ def is_call(name: str) -> bool:
 
 def may_mark_steps(name: str) -> bool:
     """Return whether the event is written by a program, not by TensorFlow, so that it may mark a step."""
-    return not is_call(name) and not name.startswith("KernelAndDevice")
+    return not (is_call(name) or name.startswith("KernelAndDevice") or name in SERVERS or processes_batch(name))
 
 
 _HLO_COLLECTIVE = re.compile(

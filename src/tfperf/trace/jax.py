@@ -30,11 +30,11 @@ from tfperf.base.arrays import (
 from tfperf.base.units import counted, listed
 from tfperf.formats.hlo.messages import NamedProgram
 from tfperf.formats.hlo.model import ProgramError
-from tfperf.trace.event_names import called_function, canonical, is_jax_compilation, is_jitted_call, mask
+from tfperf.trace.event_names import called_function, canonical, infers, is_jax_compilation, is_jitted_call, mask
 from tfperf.trace.host.launches import begun_before, launch_links
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, once
 from tfperf.trace.nesting import hold, last_around, outermost
-from tfperf.trace.steps.steps import ITERATION, PARTIAL, RETRACE, Confidence, How, Steps, plain_steps
+from tfperf.trace.steps.steps import INFERENCE, ITERATION, PARTIAL, RETRACE, Confidence, How, Steps, plain_steps
 from tfperf.trace.steps.turns import aligned_turns, in_most_turns, loop_of, other_loops, smallest_period, with_first
 
 ProgramClass = Literal["gradient", "forward", "other", "unknown"]
@@ -97,6 +97,7 @@ class JaxCalls(Struct, frozen=True):
         return self.name * len(CLASSES) + self.kind
 
 
+@once
 def find_jax_calls(trace: HostTrace) -> JaxCalls | None:
     """Return the calls of jitted functions that are not inside another one on their thread, None without any."""
     rows = trace.host_events(mask(trace.names, is_jitted_call))
@@ -463,7 +464,8 @@ def _iterations(calls: JaxCalls, what: str) -> Found:
     if turns.period > 1:
         text += f", {turns.period} {what}s per step"
     text += "; no program computes gradients, so these are not training steps"
-    kinds = [ITERATION] * len(turns.first)
+    forward = _names(calls, np.flatnonzero(calls.of_class("forward")))
+    kinds = [INFERENCE if forward and all(map(infers, forward)) else ITERATION] * len(turns.first)
     return Found(turns.first, turns.last, kinds, turns.are_short(turns.first), confidence, text)
 
 

@@ -12,7 +12,11 @@ from tfperf.formats.hlo.messages import HLO_PROTO
 from tfperf.formats.wire.event_columns import StatType
 from tfperf.formats.wire.planes import WantedStats
 from tfperf.trace.event_names import (
+    BATCH_SIZES,
+    SERVERS,
+    SESSIONS,
     carries_run_id,
+    enters_batch,
     gives_task,
     hands_over_element,
     is_fetch,
@@ -27,6 +31,7 @@ from tfperf.trace.event_names import (
     names_its_chip,
     names_its_object,
     names_its_task,
+    processes_batch,
 )
 from tfperf.trace.host_trace import TPU_KINDS, PlaneKind
 
@@ -55,8 +60,10 @@ _BY_PLACE: tuple[tuple[KnownStat, tuple[str, ...]], ...] = (
     (KnownStat("number", carries_run_id), ("id",)),
     (KnownStat("number", device=False), ("iter_num", "_a")),
     (KnownStat("number", device="tpu"), ("_pt", "_ct")),
-    (KnownStat("number", lambda name: may_be_hlo_op(name) or gives_task(name), device="tpu"), ("_p",)),
-    (KnownStat("number", may_be_hlo_op, device="tpu"), ("_c",)),
+    (KnownStat("number", lambda name: may_be_hlo_op(name) or gives_task(name) or enters_batch(name), "tpu"), ("_p",)),
+    (KnownStat("number", lambda name: may_be_hlo_op(name) or processes_batch(name), "tpu"), ("_c",)),
+    (KnownStat("number", BATCH_SIZES.__contains__, device=False), ("batch_size_after_padding", "padding_amount")),
+    (KnownStat("text", (*SERVERS, *SESSIONS).__contains__, device=False), ("model_id",)),
     (KnownStat("number", may_mark_steps, device=False), ("_r",)),
     (KnownStat("number", device=False), ("group_key", "instance_key", "group_size")),
     (KnownStat("number", is_transfer_to_tpu, device=False), ("size",)),
@@ -93,7 +100,7 @@ LINKS = frozenset({"iter_num", "_r", "_pt", "_p", "_ct", "_c", "_a"})
 """Links between events on different threads (`group_trace`); nearly every host event has some."""
 BASE = frozenset(("correlation_id", "graph_type", "group_id", "hlo_category", "id", "memcpy_details", "shape"))
 BASE |= {"_r", "hlo_module", "program_id", "step_name", "step_num", "tf_function_call", "tracing_count"}
-BASE |= {"eager_op", "is_func", "size", "element_id", "_p"}
+BASE |= {"eager_op", "is_func", "size", "element_id", "_p", "model_id"}
 """Steps, their categories, host states, launches, missing events, environment; `_p` only as task number, unless linked.
 """
 TFDATA = frozenset(name for name, stat in KNOWN.items() if stat.host in (is_iterator, names_its_object))
@@ -122,6 +129,8 @@ CORES = frozenset({"cpu_budget"})
 TASK = frozenset({"device", "key"})
 COLLECTIVES = frozenset({"group_key", "group_size", "instance_key", "hlo_op", "run_id"})
 """Data exchange between devices and hosts (`find_collectives`, `find_participants`)."""
+REQUESTS = frozenset({"_p", "_c", "batch_size_after_padding", "padding_amount"})
+"""Batches of requests, and how long requests wait for them."""
 HLO_ENDS = frozenset({"_p", "_c"})
 """End of ops that XLA compiled for the host: their completion is a separate event."""
 DEFAULT = frozenset(KNOWN) - LINKS | HLO_ENDS

@@ -460,7 +460,8 @@ def _calls_no_data(name: str) -> bool:
 
 def _runs(name: str) -> bool:
     is_eager = is_eager_call(name) or name.startswith(_EAGER_PARTS)
-    return is_eager or _calls_data(name) or is_function_call(name) or name.startswith(RUN) or _is_run_op(name)
+    runs = name.startswith(RUN) and not name.endswith("::Done")  # a callback may end the run that waits for it
+    return is_eager or _calls_data(name) or is_function_call(name) or runs or _is_run_op(name)
 
 
 def _uncalled_stages(trace: HostTrace) -> int:

@@ -11,6 +11,7 @@ from builders import event, iterator_call, line, logdir_of, plane, space
 from jax_builders import three_steps
 from places import SAMPLES
 from sections.hosts.jobs import job
+from sections.requests.jobs import server
 from synthetic_tpu import core_with_work, offload_tpu
 from tpu_twin import tpu_twin
 
@@ -56,6 +57,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def of_xla(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """Logdirs of programs of XLA: of a job of JAX, and of TPUs; one uses host memory, one runs a kernel of its own."""
     made = {"jax": three_steps(), "tpu": space(core_with_work()), "offload": offload_tpu(), "twin": tpu_twin()}
+    made["server"] = space(server())
     folder = tmp_path_factory.mktemp("xla")
     return [logdir_of(folder / name, a=data) for name, data in made.items()]
 

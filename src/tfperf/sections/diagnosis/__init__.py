@@ -110,7 +110,7 @@ SECTION = SectionSpec(
     title="Diagnosis",
     rests_on=(
         *("steps", "overview", "wall", "hosts", "idle", "tfdata", "kernels", "roofline", "functions", "memory"),
-        *("collectives", "environment", "gaps", "python", "batch"),
+        *("collectives", "environment", "gaps", "python", "batch", "requests"),
     ),
     stats=HLO_OPS | MEMORY | CORES | {"eager_op", "batch_size", "is_func"},
     analyze="tfperf.sections.diagnosis.program:analyze",

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Results
-from tfperf.base.units import format_percent
+from tfperf.base.units import counted, format_number, format_percent
 from tfperf.sections.diagnosis import compute_causes, device_causes, host_causes, waiting_causes, wall_causes
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, Case, Ledger, count_devices, ledger_of, op_and_place
 from tfperf.sections.diagnosis.cause import Action, Cause, Computed, Diagnosis, Part, Range
@@ -171,7 +171,11 @@ def _without_steps(results: Results) -> Diagnosis:
     rules = (host_causes.compilation_of_capture, host_causes.eager_ops_of_capture, device_causes.memory_pressure)
     causes = tuple(cause for rule in rules if (cause := rule(case)) is not None)
     reason = f"no step time was measured: {results['steps'].steps.explanation}"
-    return Diagnosis(f"N{reason[1:]}.", causes, overview, unjudged=dict.fromkeys(NEEDS, reason))
+    headline = f"N{reason[1:]}."
+    if (main := results["requests"].main) is not None:
+        rate = "" if main.per_second is None else f", {format_number(main.per_second)} per second"
+        headline = f"The job is a server: {counted(main.count, 'request')} of {main.name}{rate}."
+    return Diagnosis(headline, causes, overview, unjudged=dict.fromkeys(NEEDS, reason))
 
 
 def _pace_setter(results: Results) -> int | None:

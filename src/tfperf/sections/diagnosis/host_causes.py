@@ -14,7 +14,7 @@ from tfperf.sections.diagnosis.catalogue import ADVICE
 from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence, Range
 from tfperf.sections.diagnosis.step_ops import RECURRENT
 from tfperf.sections.diagnosis.wall_causes import compiling_percent, compiling_text
-from tfperf.trace.steps.steps import COLLECTION, RETRACE, SLOW_FIRST
+from tfperf.trace.steps.steps import COLLECTION, INFERENCE, RETRACE, SLOW_FIRST
 
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
@@ -487,6 +487,8 @@ def several_steps(case: Case, cost: Range) -> Action | None:
     program = case.program
     if int(case.results["steps"].steps.batches.max()) > 1 or program.calls.iterators_per_step >= _OFTEN:
         return None
+    if case.summary.kind == INFERENCE:  # requests come one by one, but `predict` reads a dataset
+        return case.action("steps_per_execution", cost) if program.api == "keras" and program.calls.fetches else None
     if program.api == "keras":
         return case.action("steps_per_execution" if program.is_fit else "use_tf_data", cost)
     if program.api == "jax" and program.calls.puts_per_step >= _OFTEN:

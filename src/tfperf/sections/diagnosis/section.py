@@ -21,9 +21,10 @@ from tfperf.sections.environment.section import clock_notes
 from tfperf.sections.gaps import topics
 from tfperf.sections.overview.section import from_to, input_cost, whose_input
 from tfperf.sections.overview.summary import of_steps, share_of_step, step_after, usual_step_time
+from tfperf.sections.requests import latency_facts, lost_latency
 from tfperf.sections.wall import rate_text
 from tfperf.trace.steps.categories import CATEGORY_TITLES
-from tfperf.trace.steps.steps import ITERATION, UNLABELLED, step_word
+from tfperf.trace.steps.steps import INFERENCE, ITERATION, UNLABELLED, step_word
 
 if TYPE_CHECKING:
     from tfperf.sections.diagnosis.cause import Action, Cause, Computed, Diagnosis, Part
@@ -56,7 +57,7 @@ REST: Mapping[str, tuple[Role, str]] = {
 """Role and name of the time that no cause explains, by category; without one, of the wall time."""
 _SHOWN_IN = {"input_wait": ("input",), "host_to_device": ("input", "host_to_device")}
 """Categories of charts with the parts of input."""
-_MAIN_KINDS = ("train", UNLABELLED, ITERATION)
+_MAIN_KINDS = ("train", UNLABELLED, ITERATION, INFERENCE)
 """Kinds of steps that texts do not mention."""
 _POINTER = "More: tfperf analyze PATH --full (or -s NAME, -o page.html)"
 _ONE_STEP = "warning: one step may not be typical, profile at least five"
@@ -74,8 +75,8 @@ def build(results: Results) -> Section:
     return Section(
         "diagnosis",
         "Diagnosis",
-        findings=_findings(diagnosis),
-        facts=_facts(results) if has_steps else (),
+        findings=(*_findings(diagnosis), *lost_latency(results["requests"])),
+        facts=(*latency_facts(results["requests"]), *(_facts(results) if has_steps else ())),
         cards=tuple(_card(cause) for cause in diagnosis.causes),
         charts=segment_bars(results),
         tables=present(CAUSES.build(results, level="full"), ACTIONS.build(results, level="full")),

@@ -24,7 +24,7 @@ _COPIED = "part of input: batches copied to the device"
 _STEP_COLUMNS = (
     Column("step", "Step", int, "", "step number: the program's own, or counted from 0 if it has none"),
     Column("step_name", "Name", str, "", "name of the step", level="data"),
-    Column("kind", "Kind", str, "", "train, eval, or step if unknown"),
+    Column("kind", "Kind", str, "", "train, eval, inference, iteration, or step if unknown"),
     Column("flag", "Flag", str, "", "why the step is excluded from the averages"),
     Column("averaged", "Averaged", bool, "", "whether the step is averaged", level="data"),
     Column("batches", "Batches", int, "count", "tf.data elements in the step", level="data"),

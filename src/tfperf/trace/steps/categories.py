@@ -78,7 +78,8 @@ STEP_SOURCES: Mapping[str, StepSource] = {
     "jitted calls": StepSource(
         (
             "one iteration of the repeating calls of jitted JAX functions, with one that computes gradients; "
-            "forward-only calls are evaluation. Without gradients, it is an iteration, not a training step"
+            "forward-only calls are evaluation. Without gradients, it is an iteration, not a training step, or "
+            "inference if the functions are named so"
         ),
         "high; medium without gradients or without repetition; low without both",
     ),

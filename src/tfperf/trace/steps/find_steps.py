@@ -15,6 +15,7 @@ from tfperf.trace.event_names import concrete_function, is_gradient, is_jitted_c
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import outermost
 from tfperf.trace.steps import step_calls
+from tfperf.trace.steps.requests import from_requests
 from tfperf.trace.steps.step_calls import FunctionCalls, find_calls, find_fetches, retrace_flags
 from tfperf.trace.steps.steps import (
     COLLECTION,
@@ -272,6 +273,7 @@ _RULES = (
     from_tpu,
     from_markers,
     from_groups,
+    from_requests,
     from_runs,
     from_jitted_calls,
     step_calls.from_calls,
@@ -297,6 +299,8 @@ def find_steps(trace: HostTrace, marker: str | None = None) -> Steps:
         return with_batches(trace, close_windows(trace, steps))
     for rule in _RULES:
         steps = rule(trace)
+        if steps is not None and rule is from_requests and not len(steps):
+            return steps
         if steps is not None and len(steps):
             if len(steps) < _FEW and rule in _CALLS_AND_FETCHES:
                 turns = from_eager_ops(trace)

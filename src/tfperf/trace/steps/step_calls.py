@@ -33,13 +33,24 @@ from tfperf.trace.event_names import (
     is_fetch,
     is_gradient,
     is_input_function,
+    is_keras_predict,
     is_root_iterator,
     mask,
 )
 from tfperf.trace.host.activities import xla_compilations
 from tfperf.trace.host_trace import HostTrace, once
 from tfperf.trace.nesting import hold, nest, outermost
-from tfperf.trace.steps.steps import PARTIAL, RETRACE, UNLABELLED, Confidence, How, Steps, label_kinds, plain_steps
+from tfperf.trace.steps.steps import (
+    INFERENCE,
+    PARTIAL,
+    RETRACE,
+    UNLABELLED,
+    Confidence,
+    How,
+    Steps,
+    label_kinds,
+    plain_steps,
+)
 from tfperf.trace.steps.turns import (
     Cycle,
     aligned_turns,
@@ -406,7 +417,8 @@ def _repetitions(trace: HostTrace, calls: FunctionCalls, fetches: Fetches) -> St
     functions = [calls.names[value - fetch_kinds] for value in longest.tolist()]
     is_evaluation = np.isin(first, evaluations)
     span = start[first], np.maximum.reduceat(end, first)
-    kinds = tuple(np.where(is_evaluation, "eval", "train").tolist()) if roles.are_told_apart else ()
+    forward = [INFERENCE if is_keras_predict(function) else "eval" for function in functions]
+    kinds = tuple(np.where(is_evaluation, forward, "train").tolist()) if roles.are_told_apart else ()
     how: How = ("tf.function calls", *_explained(cycle, fetch_kinds, functions, is_evaluation, roles))
     steps = _numbered(trace, how, span, functions, kinds=kinds)
     flags = [*retrace_flags(calls, start[first], end[last])]

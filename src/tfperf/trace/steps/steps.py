@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s, covers, median, span_at, text_index
-from tfperf.trace.event_names import concrete_function, is_gradient, mask
+from tfperf.trace.event_names import concrete_function, infers, is_gradient, is_keras_predict, mask
 from tfperf.trace.flaw import TIMES, Parts
 from tfperf.trace.host.activities import xla_compilations
 from tfperf.trace.host_trace import HostTrace
@@ -33,12 +33,12 @@ FLAGS: Mapping[str, str] = {
     OMITTED: "with attribution tensorflow: the first or last step, which TensorFlow's profiler omits",
 }
 """Why a step is excluded from averages."""
-UNLABELLED, ITERATION = "step", "iteration"
-"""Kind of a step that may or may not train, and kind of one that does not train."""
+UNLABELLED, ITERATION, INFERENCE = "step", "iteration", "inference"
+"""Kind of a step that may or may not train, of one that does not train, and of one that answers a request."""
 
 
 def step_word(kind: str) -> str:
-    """Return the noun for a step of a kind: `step`, `iteration`, `training step`, `evaluation step`, `test step`."""
+    """Return the noun for a step of a kind: `step`, `iteration`, `training step`, `inference step`, `test step`."""
     words = {"train": "training step", "eval": "evaluation step", UNLABELLED: UNLABELLED, ITERATION: ITERATION}
     return words.get(kind, f"{kind} step")
 
@@ -215,16 +215,21 @@ def no_steps(reason: str) -> Steps:
 def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) -> tuple[str, ...]:
     """Label steps of the same name `train` or `eval` by whether gradient or optimizer ops run in them.
 
+    Forward steps are `inference` if their name says so; next to training steps, only those of Keras's `predict`.
+
     The label belongs to the concrete function (by the majority of its steps), because an op of an asynchronous step may
     run late. If no step shows such an op (an XLA-compiled function hides them), steps keep their name.
     """
-    label_of = {name: name if name in ("train", "test", "eval") else UNLABELLED for name in dict.fromkeys(names)}
+    known = {name: INFERENCE if infers(name) else name for name in dict.fromkeys(names)}
+    label_of = {
+        name: each if each in ("train", "test", "eval", INFERENCE) else UNLABELLED for name, each in known.items()
+    }
     plain = tuple(map(label_of.__getitem__, names))
     rows = trace.host_events(mask(trace.names, is_gradient))
     # Ops that XLA runs during compilation occur only in steps that compile.
     rows = rows[~covers(xla_compilations(trace), trace.start_ps[rows])]
     if not len(rows) or not len(start):
-        return plain if len(set(names)) == 1 else tuple(names)
+        return plain if len(set(names)) == 1 else tuple(map(known.__getitem__, names))
     times = np.sort(trace.start_ps[rows])
     training = np.searchsorted(times, end) > np.searchsorted(times, start)
     function_of = [concrete_function(name) for name in trace.names]
@@ -240,4 +245,7 @@ def label_kinds(trace: HostTrace, start: Int64s, end: Int64s, names: list[str]) 
     for function, vote in zip(functions, training.tolist(), strict=True):
         votes.setdefault(function, []).append(vote)
     label = {function: "train" if 2 * sum(some) >= len(some) else "eval" for function, some in votes.items()}
-    return tuple(label[function] for function in functions)
+    return tuple(
+        INFERENCE if label[function] == "eval" and (is_keras_predict(name) or name == "predict") else label[function]
+        for function, name in zip(functions, names, strict=True)
+    )
