@@ -70,3 +70,40 @@ def scheduled(**orders: Iterable[int]) -> bytes:
         for key, order in orders.items()
     )
     return field(7, message(*(field(1, sequence) for sequence in made)))
+
+
+# --- buffer assignments ---
+ALLOCATE, FREE, SHARE = 0, 1, 2
+PARAMETER, LIVE_OUT, CONSTANT, THREAD, COLOR = 5, 7, 12, 3, 8
+
+
+def value(number: int, size: int, instruction_id: int, *index: int) -> bytes:
+    """A `LogicalBufferProto`."""
+    place = message(*(field(3, each) for each in index), field(4, instruction_id))
+    return field(1, message(field(1, number), field(2, size), field(3, place)))
+
+
+def allocation(size: int, *values: int, **kinds: int) -> bytes:
+    """A `BufferAllocationProto` of these values."""
+    numbers = {"parameter": PARAMETER, "live_out": LIVE_OUT, "constant": CONSTANT, "thread": THREAD, "space": COLOR}
+    assigned = (field(9, message(field(1, each))) for each in values)
+    return field(3, message(field(2, size), *(field(numbers[kind], at) for kind, at in kinds.items()), *assigned))
+
+
+def heap_trace(*events: tuple[int, ...]) -> bytes:
+    """A `HeapSimulatorTrace` of (kind, value) or (SHARE, value, value)."""
+    made = (
+        message(field(1, kind), field(2, number), *(field(5, other) for other in shared))
+        for kind, number, *shared in events
+    )
+    return field(4, message(*(field(1, each) for each in made)))
+
+
+def named(op_name: str, line: int) -> bytes:
+    """The op and line of an instruction, as its `extra`."""
+    return field(7, message(field(2, op_name.encode()), field(3, b"train.py"), field(4, line)))
+
+
+def vector(size: int) -> bytes:
+    """The shape of a vector of 32-bit floats."""
+    return shape(F32, size, layout=layout(0))

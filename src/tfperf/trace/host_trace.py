@@ -75,6 +75,8 @@ class MemoryEvents(Struct, frozen=True, eq=False):
 
     start_ps: Int64s
     allocates: Bools
+    line: Int64s
+    """Index of the thread in `HostTrace.lines`."""
     stats: dict[str, Stat]
 
     def __len__(self) -> int:

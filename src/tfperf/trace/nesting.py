@@ -67,11 +67,10 @@ def parents(trace: HostTrace, rows: Int64s) -> Int64s:
     return parent
 
 
-def innermost_around(trace: HostTrace, rows: Int64s, inside: Int64s) -> Int64s:
-    """Return for each event of `inside` the innermost of `rows` (of one line, ascending) in which it starts, or -1."""
+def innermost_around(trace: HostTrace, rows: Int64s, time: Int64s) -> Int64s:
+    """Return for each time (ps) the innermost of `rows` (of one line, ascending) that lasts then, or -1."""
     start, end = trace.start_ps[rows], trace.end_ps[rows]
     nesting = nest(start, end)
-    time = trace.start_ps[inside]
     place = np.searchsorted(start, time, side="right") - 1
     for _ in range(int(nesting.depth.max(initial=0)) + 1):
         has_ended = (place >= 0) & (end[np.maximum(place, 0)] <= time)

@@ -328,7 +328,8 @@ class _Reading:
                 extents.append((int(starts.min()), int((starts + durations).max())))
         memory = in_order(memory)
         allocates = np.array([name == "MemoryAllocation" for name in self.names], np.bool_)[memory.name]
-        memory_events = MemoryEvents(memory.start_ps, allocates, memory.stats)
+        threads = np.repeat(np.arange(len(memory.lines)), [line.stop - line.start for line in memory.lines])
+        memory_events = MemoryEvents(memory.start_ps, allocates, threads, memory.stats)
         zero = min((zero for zero in zeros.values() if zero), default=0)
         return in_order(self._timed(events)), memory_events, _hull(extents) or (0, 0), zero, clocks
 

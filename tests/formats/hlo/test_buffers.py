@@ -3,45 +3,27 @@
 from __future__ import annotations
 
 import pytest
-from hlo_builders import F32, TUPLE, computation, instruction, layout, program, shape
+from hlo_builders import (
+    ALLOCATE,
+    F32,
+    FREE,
+    SHARE,
+    TUPLE,
+    allocation,
+    computation,
+    heap_trace,
+    instruction,
+    layout,
+    named,
+    program,
+    shape,
+    value,
+    vector,
+)
 from protobytes import field, message
 
 from tfperf.formats.hlo.buffers import Plan, read_plans
 from tfperf.formats.hlo.hlo_proto import read_proto
-
-ALLOCATE, FREE, SHARE = 0, 1, 2
-PARAMETER, LIVE_OUT, CONSTANT, THREAD, COLOR = 5, 7, 12, 3, 8
-
-
-def value(number: int, size: int, instruction_id: int, *index: int) -> bytes:
-    """A `LogicalBufferProto`."""
-    place = message(*(field(3, each) for each in index), field(4, instruction_id))
-    return field(1, message(field(1, number), field(2, size), field(3, place)))
-
-
-def allocation(size: int, *values: int, **kinds: int) -> bytes:
-    """A `BufferAllocationProto` of these values."""
-    numbers = {"parameter": PARAMETER, "live_out": LIVE_OUT, "constant": CONSTANT, "thread": THREAD, "space": COLOR}
-    assigned = (field(9, message(field(1, each))) for each in values)
-    return field(3, message(field(2, size), *(field(numbers[kind], at) for kind, at in kinds.items()), *assigned))
-
-
-def trace(*events: tuple[int, ...]) -> bytes:
-    """A `HeapSimulatorTrace` of (kind, value) or (SHARE, value, value)."""
-    made = (
-        message(field(1, kind), field(2, number), *(field(5, other) for other in shared))
-        for kind, number, *shared in events
-    )
-    return field(4, message(*(field(1, each) for each in made)))
-
-
-def named(op_name: str, line: int) -> bytes:
-    return field(7, message(field(2, op_name.encode()), field(3, b"train.py"), field(4, line)))
-
-
-def vector(size: int) -> bytes:
-    return shape(F32, size, layout=layout(0))
-
 
 FUSED = computation(
     "fused",
@@ -96,7 +78,7 @@ def plans(*buffers: bytes) -> dict[str, Plan]:
 
 
 def test_the_values_alive_at_the_peak_and_what_stays_add_up_to_the_planned_memory() -> None:
-    (plan,) = plans(*VALUES, *ALLOCATIONS, trace(*EVENTS)).values()
+    (plan,) = plans(*VALUES, *ALLOCATIONS, heap_trace(*EVENTS)).values()
     found = [(each.kind, each.instruction, each.bytes, each.first, each.last) for each in plan.buffers]
     assert found == [
         ("temporary", "b", 128, 2, 2),
@@ -112,7 +94,7 @@ def test_the_values_alive_at_the_peak_and_what_stays_add_up_to_the_planned_memor
 
 
 def test_a_buffer_has_the_shape_op_and_line_of_its_value() -> None:
-    (plan,) = plans(*VALUES, *ALLOCATIONS, trace((ALLOCATE, 12), (ALLOCATE, 15), (FREE, 12), (FREE, 15))).values()
+    (plan,) = plans(*VALUES, *ALLOCATIONS, heap_trace((ALLOCATE, 12), (ALLOCATE, 15), (FREE, 12), (FREE, 15))).values()
     found = {each.instruction: each for each in plan.buffers if each.kind == "temporary"}
     fused, copied = found["a"], found["d"]
     assert (fused.opcode, fused.shape, fused.framework_op, fused.source) == (
@@ -154,7 +136,7 @@ def test_each_memory_space_has_its_plan() -> None:
 def test_a_record_that_contradicts_itself_is_not_used(events: tuple[tuple[int, ...], ...]) -> None:
     """Then it is unknown which of the temporaries exist at a time."""
     of_temporaries = allocation(256, 12, 13, 14, 15) if len(events) < 4 else allocation(200, 12, 13, 14, 15)
-    (plan,) = plans(*VALUES, of_temporaries, trace(*events)).values()
+    (plan,) = plans(*VALUES, of_temporaries, heap_trace(*events)).values()
     assert [(each.kind, each.instruction, each.first) for each in plan.buffers] == [("temporary", "", None)]
     assert plan.live == ()
 
@@ -165,13 +147,13 @@ def test_temporaries_that_replace_each_other_at_one_place_are_known_by_the_large
 
 
 def test_of_two_records_of_an_allocation_the_one_with_the_highest_peak_counts() -> None:
-    low, high = trace((ALLOCATE, 12), (FREE, 12)), trace((ALLOCATE, 14), (FREE, 14))
+    low, high = heap_trace((ALLOCATE, 12), (FREE, 12)), heap_trace((ALLOCATE, 14), (FREE, 14))
     (plan,) = plans(*VALUES, ALLOCATIONS[3], low, high).values()
     assert [(each.kind, each.bytes) for each in plan.buffers] == [("temporary", 128), ("unused", 128)]
 
 
 def test_small_buffers_are_summed() -> None:
-    (plan,) = plans(*VALUES, *ALLOCATIONS, trace(*EVENTS)).values()
+    (plan,) = plans(*VALUES, *ALLOCATIONS, heap_trace(*EVENTS)).values()
     cut = plan.cut(2)
     assert [(each.kind, each.bytes) for each in cut.buffers] == [("others", 136), ("temporary", 128), ("temporary", 64)]
     assert (cut.total_bytes, plan.cut(6)) == (plan.total_bytes, plan)

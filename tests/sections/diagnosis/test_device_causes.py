@@ -9,11 +9,28 @@ from typing import Any
 
 import pytest
 from builders import Event, Plane, event, gpu, host, line, plane, programs, read_back, ref, repeat, results_of, trace_of
-from hlo_builders import BF16, F32, F64, FP8, computation, instruction, program, shape
+from hlo_builders import (
+    ALLOCATE,
+    BF16,
+    F32,
+    F64,
+    FP8,
+    FREE,
+    allocation,
+    computation,
+    heap_trace,
+    instruction,
+    named,
+    program,
+    shape,
+    value,
+    vector,
+)
 from places import TRACES
 from protobytes import field, message
 from real_runs import analysis_of
-from sections.diagnosis.made import bounds, cause_of, causes_in, causes_of, marks, most
+from sections.diagnosis.made import OP, actions_of, bounds, cause_of, causes_in, causes_of, marks, most, steps
+from sections.memory.made import alloc
 from synthetic_tpu import Offload, offload_tpu
 from tpu_twin import tpu_twin
 
@@ -669,3 +686,71 @@ def test_a_call_that_waits_for_a_busy_device_costs_nothing(tmp_path: Path) -> No
     calls = repeat(5, event("cuLaunchKernel", 1, 3), event("cuStreamSynchronize", 10, 80))
     found = causes_of(tmp_path, host(*STEPS, *calls), gpu(*repeat(5, event("gemm", 0, 99))))
     assert "device_sync" not in found
+
+
+def test_a_program_that_nearly_fills_the_device_gets_advice_by_layer(tmp_path: Path) -> None:
+    """1,512 B of the 1,500 B that JAX may use of 2,000 B: a state of 256 B twice, and temporaries of 1,000 B."""
+    ops = {
+        3: ("jit(step)/jvp(block_0)/mul", 100),
+        4: ("jit(step)/jvp(block_1)/mul", 100),
+        5: ("jit(step)/transpose(jvp(head))/dot_general", 50),
+    }
+    main = computation(
+        "main",
+        instruction(1, "state", "parameter", vector(64)),
+        *(
+            instruction(at, f"t{at}", "multiply", vector(size), [1, 1], extra=named(op, 1))
+            for at, (op, size) in ops.items()
+        ),
+        instruction(6, "new", "add", vector(64), [1, 1]),
+        root=6,
+    )
+    values = [value(11, 256, 1), *(value(10 + at, 4 * size, at) for at, (_, size) in ops.items()), value(16, 256, 6)]
+    plan = (
+        *(*values, allocation(256, 11, parameter=1), allocation(256, 16, live_out=1), allocation(1000, 13, 14, 15)),
+        heap_trace(*((kind, at) for kind in (ALLOCATE, FREE) for at in (13, 14, 15))),
+    )
+    kernel = event("fusion", 10, 80, hlo_op=ref("t3"), hlo_module=ref("jit_step"), program_id=7)
+    stream = line("Stream #1(Compute)", *repeat(5, kernel))
+    calls = repeat(5, event("PjitFunction(step)", 0, 5))
+    planes = (
+        host(*marks(), *calls),
+        plane("/device:GPU:0", stream, stats={"memory_size": 2000}),
+        programs(id_7=program(main, buffers=message(*plan))),
+    )
+    cause = causes_of(tmp_path, *planes)["memory_pressure"]
+    assert cause.detail == (
+        "jit_step needs 1.51 kB, 100.8% of the 75% of the device's memory that JAX uses by default (threshold: 90%); "
+        "activations at the peak: block_* 800 B (52.9%)"
+    )
+    freed = {action.code: action.text.partition("frees at most ")[2] for action in cause.actions}
+    assert freed == {
+        "donate_arguments": "256 B, the results with the shapes of arguments",
+        "recompute_activations": "400 B, what block_* keeps for the backward pass, except for one of them",
+        "accumulate_gradients": "400 B, half of the activations, with half of the batch",
+        "halve_activations": "400 B, half of the 32-bit activations",
+    }
+    larger = (*planes[:1], plane("/device:GPU:0", stream, stats={"memory_size": 4000}), *planes[2:])
+    assert "memory_pressure" not in causes_of(tmp_path, *larger)
+
+
+def test_a_full_allocator_gets_advice_by_the_ops_of_its_tensors(tmp_path: Path) -> None:
+    """950 B of 1,000 B: 350 B from before, 500 B of the forward pass in float32, 100 B of the backward pass."""
+    tensors = [
+        ("net/block_0/MatMul", 200), ("net/block_1/MatMul", 200), ("net/head/MatMul", 100),
+        ("gradient_tape/net/head/MatMul", 100),
+    ]  # fmt: skip
+    in_use, events = 350, []
+    for at, (op, size) in enumerate(tensors):
+        in_use += size
+        events.append(alloc(10 + at, size, in_use, 1000 + at, tf_op=op, data_type=1))
+    cause = causes_of(tmp_path, host(*steps((OP, 50)), *events), gpu(*repeat(5, event("volta_sgemm", 50, 50))))[
+        "memory_pressure"
+    ]
+    assert "activations at the peak: block_* 400 B (42.1%), head 100 B (10.5%)" in cause.detail
+    assert [action.text.partition("frees at most ")[2].partition(",")[0] for action in cause.actions] == [
+        "200 B", "250 B", "250 B", "",
+    ]  # fmt: skip
+    assert actions_of(cause) == [
+        "recompute_activations", "accumulate_gradients", "halve_activations", "share_device_memory",
+    ]  # fmt: skip

@@ -414,4 +414,20 @@ def test_memory_of_a_jax_program_has_the_name_of_the_program_that_is_put_on_the_
     other = line("other", event("PjitFunction(load)", 41, 2.5))
     (found,) = memory_of(tmp_path, python, other).allocators
     by_size = dict(zip(found.alive.each_bytes.tolist(), found.alive.op, strict=True))
-    assert by_size == {100: "jit_step_fn", 10: "", 20: "", 30: "dense/MatMul:MatMul"}
+    assert by_size == {
+        100: "jit_step_fn",
+        10: "(in PjitFunction(step fn))",
+        20: "(in PjRtStreamExecutorLoadedExecutable::EnqueueExecution)",
+        30: "dense/MatMul:MatMul",
+    }
+
+
+def test_an_allocation_without_an_op_has_the_name_of_what_runs_on_its_thread(tmp_path: Path) -> None:
+    """Innermost; none if nothing runs there. What runs on other threads does not matter."""
+    first = line("a", event("train/step", 0, 100), event("tf.constant", 10, 20), alloc(15, 100, 100, 1, tf_op=""))
+    second = line("b", event("late", 90, 5), alloc(20, 50, 150, 2), alloc(25, 10, 160, 3, tf_op="net/MatMul"), id=7)
+    third = line("c", alloc(30, 5, 165, 4), id=8)
+    (found,) = memory_of(tmp_path, first, second, third).allocators
+    sizes = found.alive.each_bytes.tolist()
+    assert dict(zip(sizes, found.alive.op, strict=True)) == {100: "(in tf.constant)", 50: "", 10: "net/MatMul", 5: ""}
+    assert dict(zip(sizes, found.alive.scope, strict=True)) == {100: "", 50: "", 10: "net", 5: ""}

@@ -10,7 +10,7 @@ from synthetic_tpu import offload_tpu
 
 from tfperf.formats.hlo.buffers import Buffer, Plan
 from tfperf.report.model import Section, Sparkline
-from tfperf.sections.xla.section import NO_PROGRAMS, build, donatable_bytes
+from tfperf.sections.xla.section import NO_PROGRAMS, build
 
 
 def section_of(tmp_path: Path, *programs: tuple[int, str]) -> Section:
@@ -167,4 +167,4 @@ def test_results_with_shapes_of_parameters_that_they_do_not_reuse_are_counted() 
 
     parameters = [of("parameter", 40, "f32[10]"), of("parameter", 80, "f32[20]", is_reused=True)]
     results = [of("output", 40, "f32[10]"), of("output", 40, "f32[10]"), of("output", 80, "f32[20]")]
-    assert donatable_bytes(Plan(buffers=(*parameters, *results), total_bytes=280)) == 40
+    assert Plan(buffers=(*parameters, *results), total_bytes=280).donatable_bytes == 40

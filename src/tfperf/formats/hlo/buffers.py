@@ -8,7 +8,7 @@ largest value, or only its size if it can hold several temporaries. Sizes theref
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Literal
@@ -59,6 +59,17 @@ class Plan(Struct, frozen=True, kw_only=True):
     """The largest first."""
     total_bytes: int
     live: tuple[tuple[int, str, int], ...] = ()
+
+    @property
+    def donatable_bytes(self) -> int:
+        """Return the bytes of results that could reuse the memory of parameters with the same shape, but do not."""
+        free = Counter(each.shape for each in self.buffers if each.kind == "parameter" and not each.is_reused)
+        total = 0
+        for each in self.buffers:
+            if each.kind == "output" and each.shape and free[each.shape]:
+                free[each.shape] -= 1
+                total += each.bytes
+        return total
 
     def cut(self, most: int) -> Plan:
         """Return the plan with the `most` largest buffers and the sum of the others."""

@@ -1039,6 +1039,52 @@ ADVICE: Mapping[str, Advice] = {
         urls={"jax": "https://docs.jax.dev/en/latest/gradient-checkpointing.html"},
         snippets={"jax": ("- train_step = jax.jit(train_step)\n+ train_step = jax.jit(train_step, donate_argnums=0)")},
     ),
+    "find_kept_arrays": Advice(
+        texts={"jax": "list the arrays that the program keeps (jax.live_arrays()), and delete those it does not need"},
+        assumption="no other arrays are needed in each step",
+        url="https://docs.jax.dev/en/latest/device_memory_profiling.html",
+    ),
+    "donate_arguments": Advice(
+        texts={"jax": "donate arguments that results replace, such as the training state (donate_argnums)"},
+        assumption="the caller does not use the old arrays after the call",
+        url="https://docs.jax.dev/en/latest/buffer_donation.html",
+        snippets={"jax": ("- train_step = jax.jit(train_step)\n+ train_step = jax.jit(train_step, donate_argnums=0)")},
+    ),
+    "recompute_activations": Advice(
+        texts={
+            **in_tensorflow("recompute activations instead of keeping them for the backward pass: tf.recompute_grad"),
+            "jax": "recompute activations instead of keeping them for the backward pass: jax.checkpoint",
+        },
+        assumption="about one more forward pass of these layers per step is acceptable",
+        url=f"{API}/recompute_grad",
+        urls={"jax": "https://docs.jax.dev/en/latest/gradient-checkpointing.html"},
+        snippets={"jax": ("- x = layer(x)\n+ x = jax.checkpoint(layer)(x)")},
+    ),
+    "accumulate_gradients": Advice(
+        texts={
+            "keras": "use a smaller batch, and gradient_accumulation_steps of the optimizer",
+            "tensorflow": "use a smaller batch, and add up the gradients of several batches before apply_gradients",
+            "jax": "use a smaller batch, and add up the gradients of several batches (optax.MultiSteps)",
+        },
+        assumption="batch normalization may see fewer examples; without accumulation, training itself changes",
+        url="https://keras.io/api/optimizers/",
+        urls={"jax": "https://optax.readthedocs.io/en/latest/_collections/examples/gradient_accumulation.html"},
+    ),
+    "smaller_batch": Advice(
+        texts=everywhere("use a smaller batch"),
+        assumption="fewer examples per call are acceptable",
+        url=f"{GUIDE}/gpu_performance_analysis",
+    ),
+    "halve_activations": Advice(
+        texts={
+            "keras": "keep activations in 16 bit: keras.mixed_precision.set_global_policy('mixed_bfloat16')",
+            "tensorflow": "keep activations in 16 bit: cast the inputs of layers to tf.bfloat16",
+            "jax": "keep activations in bfloat16 (the dtype of layers), and parameters in float32",
+        },
+        assumption="the accuracy in 16 bit is sufficient",
+        url=f"{GUIDE}/mixed_precision",
+        urls={"jax": "https://docs.jax.dev/en/latest/jep/9407-type-promotion.html"},
+    ),
     "share_device_memory": Advice(
         on_tpus={},
         texts=in_tensorflow(

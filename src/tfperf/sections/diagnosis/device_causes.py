@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.base.units import (
@@ -29,18 +31,22 @@ from tfperf.sections.diagnosis.step_ops import callback_of, shown_name
 from tfperf.sections.diagnosis.waiting_causes import stated
 from tfperf.sections.idle.analysis import CAUSE_TEXTS
 from tfperf.sections.idle.analysis import Cause as IdleCause
-from tfperf.sections.memory.section import findings_of
+from tfperf.sections.memory.section import CAPACITY_PERCENT, findings_of, is_full
+from tfperf.sections.ops.groups import NO_SCOPE, is_backward, layer_of, models_of
 from tfperf.sections.overview.summary import share_of_step
 from tfperf.sections.roofline.bounds import LOW_PERCENT, judge
+from tfperf.sections.xla import plans_of
 from tfperf.trace.device.kernels import short_name
 from tfperf.trace.event_names import parse_op
 from tfperf.trace.steps.breakdown import lacks_devices
 
 if TYPE_CHECKING:
+    from tfperf.formats.hlo.buffers import Plan
     from tfperf.sections.kernels.analysis import Kernel, Kernels, Part
     from tfperf.sections.kernels.tpu_cores import AsyncCopy
+    from tfperf.sections.memory.analysis import Allocator
     from tfperf.sections.roofline.analysis import FrameworkOp, Roofline, RooflineOp
-    from tfperf.sections.xla.instructions import HloOp
+    from tfperf.sections.xla.instructions import HloModule, HloOp
     from tfperf.trace.device.device_work import DeviceOp
     from tfperf.trace.device.tpu_copies import Way
 
@@ -344,27 +350,50 @@ def _idle_for(
 
 
 def memory_pressure(case: Case) -> Cause | None:
-    """Check for memory that is nearly full, fragmented or growing: the text covers the worst, the actions cover all."""
+    """Check for memory that is nearly full, fragmented or growing: the text covers the worst, the actions cover all.
+
+    An XLA program that needs nearly all memory of a device is such a problem, too.
+    """
     if not case.is_headline:
         return None
     memory = case.results["memory"]
-    problems = [finding for finding in findings_of(memory) if finding.severity == "problem"]
+    found = [finding for finding in findings_of(memory) if finding.severity == "problem"]
+    problems = [(each.code, each.text.rstrip("."), each.quantities) for each in found]
+    rests_on = [Evidence("memory", "memory_allocators", memory.allocators[0].name)] if problems else []
+    full = next((each for each in memory.allocators if each.place == "device" and is_full(each)), None)
+    largest = next((each for each in plans_of(case.results["xla"]) if each[1] in _DEVICE_MEMORY), None)
+    if full is None and largest is not None and (of_program := _nearly_fills(case, largest)) is not None:
+        problems.insert(0, of_program)
+        rests_on.insert(0, Evidence("xla", "hlo_memory", largest[0].module))
     if not problems:
         return None
-    actions = (case.without_estimate(code) for problem in problems for code in _MEMORY_ACTIONS[problem.code])
+    _, detail, quantities = problems[0]
+    contents = _contents(full, largest) if any(code == "memory_full" for code, *_ in problems) else None
+    if contents is not None and case.summary.kind == "train":
+        contents = replace(contents, trains=True)
+    actions: list[Action | None] = [] if contents is None else _actions_on(case, contents)
+    if contents is not None and (layers := contents.largest()):
+        shares = [Quantity(f"activations: {layer}", 100.0 * size / contents.bytes, of="peak") for layer, size in layers]
+        named = [f"{layer} {format_bytes(size)} ({share})" for (layer, size), share in zip(layers, shares, strict=True)]
+        detail += f"; activations at the peak: {', '.join(named)}"
+        quantities = (*quantities, *shares)
+    for code, *_ in problems:
+        is_answered = bool(actions) and code == "memory_full"
+        codes = [each for each in _MEMORY_ACTIONS[code] if each != "use_less_memory" or not is_answered]
+        actions += [case.without_estimate(each) for each in codes]
     return Cause(
         code="memory_pressure",
         title="Memory is nearly full, fragmented or growing",
         kind=case.summary.kind,
         cost_ms=None,
         cost_percent=None,
-        detail=problems[0].text.rstrip("."),
+        detail=detail,
         confidence="high",
-        rests_on=(Evidence("memory", "memory_allocators", memory.allocators[0].name),),
+        rests_on=tuple(rests_on),
         actions=tuple(action for action in actions if action is not None),
         gain_ms=0.0,
         step_ms=case.step_ms,
-        quantities=problems[0].quantities,
+        quantities=quantities,
         host=case.host,
     )
 
@@ -375,6 +404,141 @@ _MEMORY_ACTIONS = {
     "memory_fragmented": ("avoid_fragmentation",),
     "memory_growth": ("release_tensors",),
 }
+_DEVICE_MEMORY = ("device memory", "HBM")
+"""Names of the main memory of GPUs and TPUs in programs."""
+_JAX_SHARE = 0.75
+"""Share of the memory of a GPU that JAX reserves by default."""
+_WORTH_FREEING = 0.05
+"""Share of the peak that a change must free, at least."""
+_MOST_UNKNOWN = 0.5
+_NAMED = 3
+_OpOfMemory = tuple[str, int, bool]
+"""Op, bytes at the peak, and whether its elements have 32 bits or more."""
+
+
+def _nearly_fills(case: Case, largest: tuple[HloModule, str, Plan]) -> tuple[str, str, tuple[Quantity, ...]] | None:
+    """Return the problem of a program that needs nearly all memory that it may use; None if it does not."""
+    program, _, plan = largest
+    allocators = case.results["memory"].allocators
+    sizes = [each.device_memory_bytes for each in case.results["environment"] if each.device_memory_bytes]
+    capacities = [each.capacity_bytes for each in allocators if each.place == "device" and each.capacity_bytes]
+    if not (sizes or capacities):
+        return None
+    limit, what = float(min(capacities or sizes)), "what its allocator may use" if capacities else "the device's memory"
+    if not capacities and case.program.api == "jax" and not case.program.is_tpu:
+        limit, what = _JAX_SHARE * limit, f"the {100 * _JAX_SHARE:.0f}% of the device's memory that JAX uses by default"
+    share = Quantity("program_memory", 100.0 * plan.total_bytes / limit, of=program.module)
+    if (share.value or 0.0) < CAPACITY_PERCENT:
+        return None
+    text = f"{program.module} needs {format_bytes(plan.total_bytes)}, {share} of {what}"
+    return "memory_full", f"{text} (threshold: {CAPACITY_PERCENT:.0f}%)", (share,)
+
+
+class _Contents(Struct, frozen=True, kw_only=True):
+    """What is known of a full memory at its peak. Activations are arrays of the forward pass, by layer.
+
+    Layers whose names differ only in numbers share a name, as `block_*`.
+    """
+
+    bytes: int
+    activations: Mapping[str, tuple[int, int]] = {}
+    """Bytes by layer, the largest first, and the number of layers of that name."""
+    wide_bytes: int = 0
+    """Activations with elements of 32 bits or more."""
+    trains: bool = False
+    """Whether there is a backward pass."""
+    recomputes: bool = False
+    donatable_bytes: int = 0
+    """Results of the program with the shapes of arguments, which do not use their memory."""
+    kept_outside_bytes: int = 0
+    """In use, but not by the largest program."""
+
+    def largest(self) -> list[tuple[str, int]]:
+        """Return the layers that take most, with their bytes."""
+        known = [(layer, size) for layer, (size, _) in self.activations.items() if layer != NO_SCOPE]
+        return [(layer, size) for layer, size in known if size >= _WORTH_FREEING * self.bytes][:_NAMED]
+
+
+def _contents(full: Allocator | None, largest: tuple[HloModule, str, Plan] | None) -> _Contents | None:
+    """Return the contents of a full memory: of its tensors if they have ops, else of the largest program's plan."""
+    if full is not None:
+        alive = full.alive
+        rows = zip(alive.op, alive.total_bytes.tolist(), alive.data_type, strict=True)
+        ops = [(op, size, kind in ("float32", "float64")) for op, size, kind in rows if "/" in op]
+        if sum(size for _, size, _ in ops) >= _WORTH_FREEING * full.peak_bytes:
+            return _by_layer(full.peak_bytes, ops)
+    if largest is None:
+        return None
+    plan = largest[2]
+    if full is not None and plan.total_bytes < _MOST_UNKNOWN * full.peak_bytes:
+        return _Contents(bytes=full.peak_bytes, kept_outside_bytes=full.peak_bytes - plan.total_bytes)
+    ops = [
+        (each.framework_op, each.bytes, each.shape.startswith(("f32", "f64")))
+        for each in plan.buffers
+        if each.kind == "temporary" and each.framework_op
+    ]
+    return replace(_by_layer(plan.total_bytes, ops), donatable_bytes=plan.donatable_bytes)
+
+
+def _by_layer(whole: int, ops: Sequence[_OpOfMemory]) -> _Contents:
+    """Return the activations among the arrays of ops, by layer."""
+    from tfperf.sections.diagnosis.step_ops import shown_name
+    from tfperf.sections.ops.analysis import OpKey
+
+    marks_forward = any("jvp(" in op for op, *_ in ops)
+    forward: list[tuple[str, int, bool]] = []
+    for op, size, is_wide in ops:
+        is_forward = "jvp(" in op and "transpose(" not in op if marks_forward else not is_backward(op)
+        if is_forward and not layer_of(op).endswith("(optimizer)"):
+            forward.append((shown_name(op), size, is_wide))
+    # A scope is a repeated layer if others have the same name but for the numbers: of the outermost such scope.
+    models = models_of(OpKey(name, "") for name, *_ in forward)
+    alike = defaultdict[str, set[str]](set)
+    scopes = {name: list(accumulate(name.split("/")[:-1], "{}/{}".format)) for name, *_ in forward}
+    for scope in {each for of_name in scopes.values() for each in of_name}:
+        alike[_NUMBER.sub("*", scope)].add(scope)
+    sums, members = Counter[str](), defaultdict[str, set[str]](set)
+    for name, size, _ in forward:
+        repeated = next((scope for scope in scopes[name] if len(alike[_NUMBER.sub("*", scope)]) > 1), "")
+        layer = _NUMBER.sub("*", repeated.rpartition("/")[2]) if repeated else layer_of(name, models)
+        sums[layer] += size
+        members[layer].add(repeated)
+    return _Contents(
+        bytes=whole,
+        activations={layer: (size, len(members[layer])) for layer, size in sums.most_common()},
+        wide_bytes=sum(size for *_, size, is_wide in forward if is_wide),
+        trains=marks_forward or any(is_backward(op) for op, *_ in ops),
+        recomputes=any("rematted_computation" in op or "/remat" in op for op, *_ in ops),
+    )
+
+
+def _actions_on(case: Case, contents: _Contents) -> list[Action | None]:
+    """Return what frees memory, in the order to try it: first what costs neither time nor accuracy."""
+
+    def freeing(code: str, size: float, basis: str) -> Action | None:
+        action = case.without_estimate(code) if size >= _WORTH_FREEING * contents.bytes else None
+        text = f"frees at most {format_bytes(size)}, {basis}"
+        return action and replace(action, text=f"{action.text}: {text}")
+
+    layer, size = next(iter(contents.largest()), ("", 0))
+    _, count = contents.activations.get(layer, (0, 1))
+    recomputable = size * (1.0 - 1.0 / count) if count > 1 else float(size)
+    whole = sum(each for each, _ in contents.activations.values())
+    recomputes = contents.trains and not contents.recomputes
+    basis = f"what {layer} keeps for the backward pass" + (", except for one of them" if count > 1 else "")
+    actions = [
+        freeing("find_kept_arrays", contents.kept_outside_bytes, "what no program uses at its peak"),
+        freeing("donate_arguments", contents.donatable_bytes, "the results with the shapes of arguments"),
+        freeing("recompute_activations", recomputable, basis) if recomputes else None,
+        freeing("accumulate_gradients", whole / 2, "half of the activations, with half of the batch")
+        if contents.trains
+        else freeing("smaller_batch", whole / 2, "half of the activations, with half of the batch"),
+        freeing("halve_activations", contents.wide_bytes / 2, "half of the 32-bit activations"),
+    ]
+    return [action for action in actions if action is not None]
+
+
+_NUMBER = re.compile(r"\d+")
 
 
 _CONVERSION = re.compile(r"transpose|nchw.*nhwc|nhwc.*nchw|swapdimension", re.IGNORECASE)

@@ -591,7 +591,7 @@ def _python_of(trace: HostTrace, calls: _Events) -> str:
         first, last = np.searchsorted(calls.row, (line.start, line.stop)).tolist()
         on_line = frames[np.searchsorted(frames, line.start) : np.searchsorted(frames, line.stop)]
         if last > first and len(on_line):
-            inside.append(on_line[innermost_around(trace, calls.row[first:last], on_line) >= 0])
+            inside.append(on_line[innermost_around(trace, calls.row[first:last], trace.start_ps[on_line]) >= 0])
     rows = np.concatenate([NO_NUMBERS, *inside])
     names, name = distinct_index(trace.name[rows].astype(np.int64))
     duration = np.bincount(name, trace.duration_ps[rows], len(names)).tolist()

@@ -964,7 +964,7 @@ def _caller(trace: HostTrace, calls: Int64s, rows: Int64s) -> str | None:
         others = np.flatnonzero(is_other) + line.start
         if not len(others):
             continue
-        around = innermost_around(trace, others, rows[places])
+        around = innermost_around(trace, others, trace.start_ps[rows[places]])
         inside = rows[places][around >= 0]
         for (name,), (_, total_ps, _, _) in group_sums(trace.duration_ps[inside], [trace.name[around[around >= 0]]]):
             sums[name] += total_ps

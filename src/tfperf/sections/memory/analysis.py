@@ -24,6 +24,7 @@ from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS, format_bytes, percent
 from tfperf.trace.event_names import called_program, is_jitted_call, mask, star, starred
 from tfperf.trace.host_trace import HostTrace, MemoryEvents
+from tfperf.trace.nesting import innermost_around
 from tfperf.trace.steps.steps import Steps
 
 
@@ -354,6 +355,8 @@ def _known(values: Float64s | Int64s, is_known: Bools) -> list[object]:
     return listed
 
 
+_CALLER = "(in "
+"""Begin of the name of an allocation without an op."""
 Kind = Literal["tensor", "before the capture", "before the capture or of unknown size", "reserved", "other tensors"]
 _SCOPE_PARTS = 3
 _NUMBER = re.compile(r"_\d+(?=/|$)")
@@ -390,7 +393,7 @@ class Alive(Struct, frozen=True, kw_only=True):
     @property
     def scope(self) -> tuple[str, ...]:
         """Return the name scope of each op: its name without the last part."""
-        return tuple(op.rpartition("/")[0] for op in self.op)
+        return tuple("" if op.startswith(_CALLER) else op.rpartition("/")[0] for op in self.op)
 
     def columns(self, peak_bytes: int) -> dict[str, list[object]]:
         """Return one row per group, None if unknown; percentages are of the peak."""
@@ -588,7 +591,7 @@ class EventTexts(Struct, frozen=True):
 def events_by_allocator(trace: HostTrace) -> tuple[list[tuple[str, AllocatorEvents]], EventTexts, int]:
     """Return names and sorted events of allocators, their texts, and the number of events without bytes in use."""
     memory = trace.memory
-    op, ops = _with_programs(trace, *memory.text_index("tf_op"))
+    op, ops = _with_callers(trace, *_with_programs(trace, *memory.text_index("tf_op")))
     shape, shapes = memory.text_index("shape")
     region, regions = memory.text_index("region_type")
     size, requested = _bytes(memory, "allocation_bytes"), _bytes(memory, "requested_bytes")
@@ -629,8 +632,7 @@ def _with_programs(trace: HostTrace, op: Int64s, ops: tuple[str, ...]) -> tuple[
 
     Only if one jitted function is being called then: threads may call several.
     """
-    memory = trace.memory
-    unnamed = np.flatnonzero(memory.allocates & ((op < 0) | ~np.array([*map(bool, ops), False])[op]))
+    memory, unnamed = trace.memory, _unnamed(trace.memory, op, ops)
     calls = trace.host_events(mask(trace.names, is_jitted_call)) if len(unnamed) else unnamed
     if not len(calls):
         return op, ops
@@ -649,6 +651,27 @@ def _with_programs(trace: HostTrace, op: Int64s, ops: tuple[str, ...]) -> tuple[
     named = op.copy()
     named[unnamed[is_sure]] = found[is_sure]
     return named, (*ops, *programs)
+
+
+def _unnamed(memory: MemoryEvents, op: Int64s, ops: tuple[str, ...]) -> Int64s:
+    return np.flatnonzero(memory.allocates & ((op < 0) | ~np.array([*map(bool, ops), False])[op]))
+
+
+def _with_callers(trace: HostTrace, op: Int64s, ops: tuple[str, ...]) -> tuple[Int64s, tuple[str, ...]]:
+    """Name allocations that still have no op by the innermost event on their thread: `(in tf.constant)`."""
+    memory, unnamed = trace.memory, _unnamed(trace.memory, op, ops)
+    named, callers = op.copy(), dict[str, int]()
+    for line in np.unique(memory.line[unnamed]).tolist():
+        places = unnamed[memory.line[unnamed] == line]
+        rows = np.arange(trace.lines[line].start, trace.lines[line].stop)
+        if not len(rows):
+            continue
+        around = innermost_around(trace, rows, memory.start_ps[places])
+        for name in distinct(trace.name[around[around >= 0]]).tolist():
+            is_inside = (around >= 0) & (trace.name[around] == name)
+            caller = f"{_CALLER}{trace.names[name]})"
+            named[places[is_inside]] = callers.setdefault(caller, len(ops) + len(callers))
+    return named, (*ops, *callers)
 
 
 def _bytes(memory: MemoryEvents, stat_name: str) -> Int64s:

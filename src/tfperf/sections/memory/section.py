@@ -288,13 +288,14 @@ def names_of(alike: Sequence[Allocator], memory: Memory) -> str:
     return f"{names} on {alike[0].host}" if memory.host_count > 1 else names
 
 
-def _is_full(allocator: Allocator) -> bool:
+def is_full(allocator: Allocator) -> bool:
+    """Return whether the peak is at least `CAPACITY_PERCENT` of the capacity."""
     # A host allocator can use all memory of the machine, and its free part is not recorded.
     return allocator.place != "host" and (allocator.peak_percent or 0.0) >= CAPACITY_PERCENT
 
 
 def _full(allocator: Allocator) -> Finding | None:
-    if not _is_full(allocator):
+    if not is_full(allocator):
         return None
     step = f", step {allocator.peak_step}" if allocator.peak_step is not None else ""
     share, time = _peak_share(allocator), Quantity("peak_at", allocator.peak_ms, "ms", of=_owner(allocator))
@@ -345,7 +346,7 @@ def _highest_percent(allocator: Allocator) -> float:
 
 def _was_full(allocator: Allocator) -> Finding | None:
     lifetime_percent = _highest_percent(allocator)
-    if allocator.place == "host" or _is_full(allocator) or lifetime_percent < CAPACITY_PERCENT:
+    if allocator.place == "host" or is_full(allocator) or lifetime_percent < CAPACITY_PERCENT:
         return None
     share = Quantity("lifetime_peak", lifetime_percent, of=_owner(allocator))
     text = (

@@ -612,7 +612,7 @@ def _named_events(trace: HostTrace, events: _Launched, names: _Names) -> Int64s:
         launched, best = events.at(places), (0, np.full(len(places), -1, np.int64))
         # The thread of the calls comes first; among lines with equal counts, the first one.
         for _, on_line in sorted(of_lines, key=lambda each: each[0] != line):
-            around = innermost_around(trace, on_line, launched.call)
+            around = innermost_around(trace, on_line, trace.start_ps[launched.call])
             is_of_op = (around >= 0) & (names.of_name[trace.name[around]] == launched.text)
             matched = int(is_of_op.sum())
             if matched > best[0]:
@@ -632,7 +632,7 @@ def _by_executor(trace: HostTrace, events: _Launched) -> Int64s:
         on_line = executors[(executors >= line.start) & (executors < line.stop)]
         if not len(on_line):
             continue
-        around = innermost_around(trace, on_line, events.call[places])
+        around = innermost_around(trace, on_line, trace.start_ps[events.call[places]])
         places, around = places[around >= 0], around[around >= 0]
         order = np.lexsort((events.op[places], events.call[places], around))
         places, around = places[order], around[order]

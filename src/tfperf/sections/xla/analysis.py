@@ -212,7 +212,9 @@ def compile_times(trace: HostTrace) -> dict[str, int]:
         inside, outer = (rows[(rows >= line.start) & (rows < line.stop)] for rows in (backends, whole))
         if not len(inside):
             continue
-        around = innermost_around(trace, outer, inside) if len(outer) else np.full(len(inside), -1, np.int64)
+        around = (
+            innermost_around(trace, outer, trace.start_ps[inside]) if len(outer) else np.full(len(inside), -1, np.int64)
+        )
         time_ps = trace.duration_ps[np.where(around >= 0, around, inside)]
         for text, each in zip(trace.number_at("name", inside, -1).tolist(), time_ps.tolist(), strict=True):
             times[texts[text]] = min(times.get(texts[text], 0) + each, MOST)
@@ -228,7 +230,7 @@ def _of_calls(trace: HostTrace) -> dict[str, int]:
         inside, outer = (rows[(rows >= line.start) & (rows < line.stop)] for rows in (compilations, calls))
         if not len(inside) or not len(outer):
             continue
-        around = innermost_around(trace, outer, inside)
+        around = innermost_around(trace, outer, trace.start_ps[inside])
         for call, time_ps in zip(around.tolist(), trace.duration_ps[inside].tolist(), strict=True):
             if call >= 0:
                 program = called_program(trace.names[trace.name[call]])

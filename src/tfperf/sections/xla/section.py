@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import TYPE_CHECKING
-
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Results, present
@@ -25,9 +22,6 @@ from tfperf.sections.xla import (
     program_ids,
 )
 from tfperf.sections.xla.analysis import Xla
-
-if TYPE_CHECKING:
-    from tfperf.formats.hlo.buffers import Plan
 
 _TITLE = "XLA programs"
 NO_PROGRAMS = "No XLA program ran in this capture."
@@ -94,7 +88,7 @@ def _peak_of_largest(results: Results) -> Table | None:
         f" {counted(others, 'more program or memory', 'more programs or memories')} in JSON and CSV." if others else ""
     )
     note = f"From the compiler's plan. * replaces numbers. hlo_buffers in JSON and CSV lists each buffer.{more}"
-    kept = donatable_bytes(plan)
+    kept = plan.donatable_bytes
     if kept >= _DONATABLE_SHARE * plan.total_bytes:
         note += f" Results of {format_bytes(kept)} have shapes of parameters, but memory of their own (no donation)."
     title = f"Live at the peak of {program.module}: {format_bytes(plan.total_bytes)} of {memory}"
@@ -102,17 +96,6 @@ def _peak_of_largest(results: Results) -> Table | None:
 
 
 _DONATABLE_SHARE = 0.05
-
-
-def donatable_bytes(plan: Plan) -> int:
-    """Return the bytes of results that could reuse the memory of parameters with the same shape, but do not."""
-    free = Counter(each.shape for each in plan.buffers if each.kind == "parameter" and not each.is_reused)
-    total = 0
-    for each in plan.buffers:
-        if each.kind == "output" and each.shape and free[each.shape]:
-            free[each.shape] -= 1
-            total += each.bytes
-    return total
 
 
 _MOST_CHARTS = 4

@@ -313,7 +313,7 @@ class FunctionCalls(Struct, frozen=True, eq=False, kw_only=True):
             first, last = np.searchsorted(ordered, (line.start, line.stop)).tolist()
             begin, end = np.searchsorted(self.rows, (line.start, line.stop)).tolist()
             if last > first and end > begin:
-                around = innermost_around(self.trace, self.rows[begin:end], ordered[first:last])
+                around = innermost_around(self.trace, self.rows[begin:end], self.trace.start_ps[ordered[first:last]])
                 found[order[first:last]] = np.append(self.function, -1)[lookup(self.rows, around)]
         return found
 

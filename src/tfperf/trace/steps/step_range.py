@@ -166,10 +166,10 @@ def cut_trace(trace: HostTrace, part: StepPart) -> HostTrace:
 
 
 def _allocations(memory: MemoryEvents, start_ps: int, end_ps: int) -> MemoryEvents:
-    names = np.zeros(len(memory), np.int32)
-    events = EventColumns((), names, memory.start_ps, memory.start_ps, memory.allocates, memory.stats)
+    threads = memory.line.astype(np.int32)
+    events = EventColumns((), threads, memory.start_ps, memory.start_ps, memory.allocates, memory.stats)
     events = events.only((memory.start_ps >= start_ps) & (memory.start_ps < end_ps))
-    return MemoryEvents(events.start_ps, events.aggregated, events.stats)
+    return MemoryEvents(events.start_ps, events.aggregated, events.name.astype(np.int64), events.stats)
 
 
 def _python_activity(activity: PythonActivity, start_ps: int, end_ps: int) -> PythonActivity:
