@@ -84,6 +84,7 @@ FIRES: dict[str, Nodes] = {
     ],
     "TPU-RD-3": [X, ints("i", 3), op("s", "Sum", "x", "i", out=(30, 28, 28)), fed("y"), op("m", "Mul", "s", "y")],
     "TPU-BN-1": normed((0, 1, 2), (1, 1, 1, 20)),
+    "TPU-OP-1": [X, op("p", "Print", "x", out=IMAGE)],
     "GPU-MM-1": [fed("a", 1024, 1023), fed("b", 1023, 1024), op("m", "MatMul", "a", "b", out=SQUARE)],
     "GPU-CV-1": convolved(32, 6, 64),
     "GPU-CV-2": convolved(32, 3, 64),
@@ -92,6 +93,7 @@ FIRES: dict[str, Nodes] = {
         op("c", "Conv2D", "x", "k", out=(32, 64, 56, 56), dtype=HALF, data_format="NCHW"),
     ],
     "GPU-LY-2": [*convolved(32, 64, 64), *transposed("c", (0, 3, 1, 2), (32, 64, 56, 56))],
+    "GPU-LY-3": convolved(32, 64, 64, data_format="NHWC"),
     "GPU-BT-1": convolved(1, 64, 64),
 }  # fmt: skip
 
@@ -137,14 +139,19 @@ FINE: dict[str, Nodes] = {
     "TPU-RD-3": [X, ints("i", 3), op("s", "Sum", "x", "i", out=(30, 28, 28)), fed("y"), op("m", "RealDiv", "y", "s")],
     # A layer norm: each example has a variance of its own.
     "TPU-BN-1": normed((3,), (30, 28, 28, 1)),
+    "TPU-OP-1": PRODUCT,
     "GPU-MM-1": PRODUCT,
     "GPU-CV-1": convolved(32, 8, 64),
     "GPU-CV-2": convolved(32, 6, 64),
     "GPU-LY-1": convolved(32, 64, 64, dtype=HALF, data_format="NHWC"),
     "GPU-LY-2": [fed("x", 32, 56, 56, 64), *transposed("x", (0, 3, 1, 2), (32, 64, 56, 56))],
+    "GPU-LY-3": [
+        fed("x", 32, 64, 56, 56), fed("k", 3, 3, 64, 64),
+        op("c", "Conv2D", "x", "k", out=(32, 64, 56, 56), data_format="NCHW"),
+    ],
     "GPU-BT-1": convolved(8, 64, 64),
 }  # fmt: skip
-WITHOUT_GRAPH = {"TPU-BN-2", "TPU-OP-1"}
+WITHOUT_GRAPH = {"TPU-BN-2"}
 
 
 def of(rule: str, nodes: Nodes) -> LintResult:
@@ -318,7 +325,6 @@ def test_rules_are_chosen_and_ignored() -> None:
     [
         ({"rules": ("TPU-CV-11",)}, "is not a rule: did you mean TPU-CV-"),
         ({"rules": ("GPU-CV-1",), "device": "tpu"}, "no TPU rule remains"),
-        ({"rules": ("TPU-OP-1",)}, "requires a list of supported ops"),
     ],
 )
 def test_what_means_nothing_is_an_error(options: dict[str, Any], why: str) -> None:
@@ -344,6 +350,123 @@ def test_ops_that_a_list_does_not_have(tmp_path: Path) -> None:
     path.write_text("\n# none\n")
     with pytest.raises(LintError, match="has no ops"):
         linted(*nodes, supported_ops=path)
+
+
+def found_by(rule: str, *nodes: dict[str, Any]) -> list[tuple[str, tuple[str, ...], str]]:
+    """Level, ops and text of the findings of a rule."""
+    return [(each.level, each.ops, each.what) for each in linted(*nodes).violations if each.rule == rule]
+
+
+def test_ops_on_inputs_are_fused_into_products_and_convolutions() -> None:
+    """relu(a) is read by a product only; that of a kernel by something else too; a bias belongs to its product."""
+    relu = op("r", "Relu", "a", out=SQUARE)
+    product = op("m", "MatMul", "r", "b", out=SQUARE)
+    assert found_by("TPU-MM-2", *PRODUCT[:2], relu, product) == [
+        ("info", ("m", "r"), "Relu will be fused into the input of MatMul")
+    ]
+    assert not found_by("TPU-MM-2", *PRODUCT[:2], relu, product, op("cut", "TopKV2", "r", out=SQUARE))
+    image, kernel, _ = convolved(128, 64, 64)
+    squared = op("q", "Square", "c/k", out=(3, 3, 64, 64))
+    convolution = op("c", "Conv2D", "c/x", "q", out=(128, 56, 56, 64))
+    assert found_by("TPU-CV-4", image, kernel, squared, convolution) == [
+        ("info", ("c", "q"), "Square will be fused into the input of Conv2D")
+    ]
+    after = [fed("w", *SQUARE), op("next", "MatMul", "act", "w", out=SQUARE)]
+    assert [ops for _, ops, _ in found_by("TPU-MM-2", *BIASED, *after)] == [("m", "bias", "act")]
+
+
+@pytest.mark.parametrize(("order", "is_needless"), [(("s", "s:1"), True), (("s:1", "s"), False), (("s", "s"), False)])
+def test_pieces_of_a_split_that_are_joined_again(order: tuple[str, str], is_needless: bool) -> None:
+    split = op("s", "Split", "axis", "w", out=(64, 256, 128), num_split=2)
+    split["attr"][1]["value"]["list"]["shape"] *= 2
+    nodes = [WIDE, ints("axis", -1), split, op("c", "ConcatV2", *order, "axis", out=(64, 256, 256))]
+    expected = [("low", ("c",), "all 2 pieces of s are concatenated in the same order")]
+    assert found_by("TPU-CS-2", *nodes) == (expected if is_needless else [])
+
+
+@pytest.mark.parametrize(("sizes", "is_needless"), [((128, 256), True), ((256, 128), False)])
+def test_a_concatenation_that_is_split_into_its_inputs(sizes: tuple[int, int], is_needless: bool) -> None:
+    nodes = [
+        fed("a", 64, 256, 128),
+        fed("b", 64, 256, 256),
+        ints("axis", 2),
+        ints("sizes", *sizes),
+        op("c", "ConcatV2", "a", "b", "axis", out=(64, 256, 384)),
+        op("s", "SplitV", "c", "sizes", "axis", out=(64, 256, sizes[0]), num_split=2),
+    ]
+    expected = [("low", ("s",), "it splits c into its inputs")]
+    assert found_by("TPU-CS-2", *nodes) == (expected if is_needless else [])
+
+
+def test_a_variance_waits_for_its_mean_with_and_without_kept_dimensions() -> None:
+    """As tf.math.reduce_variance is written; a mean over other dimensions is another matter."""
+    nodes = [
+        fed("x", 64, 64),
+        ints("i", 1),
+        ints("j", 0),
+        op("m", "Mean", "x", "i", out=(64, 1)),
+        op("d", "Sub", "x", "m", out=(64, 64)),
+        op("q", "Square", "d", out=(64, 64)),
+    ]
+    text = "one Mean of 64x64 depends on the other: two passes over it"
+    assert found_by("TPU-RD-2", *nodes, op("v", "Mean", "q", "i", out=(64,))) == [("low", ("m", "v"), text)]
+    assert not found_by("TPU-RD-2", *nodes, op("v", "Mean", "q", "j", out=(64,)))
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_means_of_means(kept: bool) -> None:
+    """Without kept dimensions, or with a reshape that removes them."""
+    between = (30, 28, 28, 1) if kept else (30, 28, 28)
+    nodes = [X, ints("i", 3), ints("j", 2), op("m", "Mean", "x", "i", out=between)]
+    if kept:
+        nodes.append(op("flat", "Squeeze", "m", out=(30, 28, 28)))
+    nodes.append(op("n", "Mean", "flat" if kept else "m", "j", out=(30, 28)))
+    ((level, ops, what),) = found_by("TPU-RD-1", *nodes)
+    assert (level, ops) == ("low", ("m", "n"))
+    assert what.startswith("Mean after Mean, sequentially: 30x28x28x20 to")
+
+
+def logsumexp(name: str, given: str, dims: tuple[int, ...], out: tuple[int, ...]) -> Nodes:
+    """The ops of tf.reduce_logsumexp over the last dimension, without kept dimensions."""
+    kept = (*dims[:-1], 1)
+    return [
+        ints(f"{name}/axis", len(dims) - 1),
+        op(f"{name}/max", "Max", given, f"{name}/axis", out=kept),
+        op(f"{name}/finite", "IsFinite", f"{name}/max", out=kept),
+        op(f"{name}/zeros", "ZerosLike", f"{name}/max", out=kept),
+        op(f"{name}/select", "SelectV2", f"{name}/finite", f"{name}/max", f"{name}/zeros", out=kept),
+        op(f"{name}/stop", "StopGradient", f"{name}/select", out=kept),
+        op(f"{name}/sub", "Sub", given, f"{name}/stop", out=dims),
+        op(f"{name}/exp", "Exp", f"{name}/sub", out=dims),
+        op(f"{name}/sum", "Sum", f"{name}/exp", f"{name}/axis", out=out),
+        op(f"{name}/log", "Log", f"{name}/sum", out=out),
+        ints(f"{name}/shape", *out),
+        op(f"{name}/reshape", "Reshape", f"{name}/stop", f"{name}/shape", out=out),
+        op(name, "AddV2", f"{name}/log", f"{name}/reshape", out=out),
+    ]
+
+
+def test_logsumexp_of_logsumexp() -> None:
+    one, two = logsumexp("one", "x", IMAGE, IMAGE[:3]), logsumexp("two", "one", IMAGE[:3], IMAGE[:2])
+    what = "reduce_logsumexp after reduce_logsumexp, sequentially: 30x28x28x20 to 30x28x28 to 30x28"
+    assert found_by("TPU-RD-1", X, *one, *two) == [("low", ("one/sum", "two/sum"), what)]
+    assert not found_by("TPU-RD-1", X, *one, *two, op("cut", "TopKV2", "one", out=IMAGE[:3]))
+    assert not found_by("TPU-RD-1", X, *one)
+
+
+def test_convolutions_in_float32_are_told_once() -> None:
+    nodes = [*convolved(32, 64, 64), *convolved(32, 64, 64, name="d")]
+    (found,) = (each for each in linted(*nodes, device="gpu").violations if each.rule == "GPU-LY-3")
+    assert (found.ops, found.level, found.certainty) == (("c", "d"), "low", "weak")
+
+
+def test_ops_that_tensorflow_names_as_unsupported(tmp_path: Path) -> None:
+    """A given list replaces these names."""
+    nodes = [*PRODUCT, op("p", "Print", "m", out=SQUARE)]
+    assert found_by("TPU-OP-1", *nodes) == [("low", ("p",), "Print is one that XLA does not support (1 node)")]
+    path = tmp_path / "ops.txt"
+    path.write_text("MatMul\nPrint\n")
+    assert "TPU-OP-1" not in rules_in(linted(*nodes, supported_ops=path))
 
 
 def test_what_is_no_model_is_an_error() -> None:

@@ -20,7 +20,7 @@ from tfperf.formats.models.op_graph import OpGraph
 from tfperf.models.linter.graph import with_batch
 from tfperf.models.linter.padding import LEVELS, Level
 from tfperf.models.linter.rule import Device, Ledger, Reads, Violation, at_least
-from tfperf.models.linter.rules import RULES, SUPPORTED, check_graph, check_program
+from tfperf.models.linter.rules import RULES, SUPPORTED, UNSUPPORTED, check_graph, check_program
 from tfperf.models.linter.rules.reductions import check_op_names
 from tfperf.models.linter.sources import Programs, is_profile, program_of, programs_that_ran
 
@@ -185,7 +185,7 @@ def _lint(graphs: Sequence[OpGraph], source: str, options: LintOptions) -> LintR
         if options.batch:
             with_batch(graph, options.batch)
         check_graph(graph, ledger, device)
-        if options.supported_ops is not None:
+        if device == "tpu":
             _check_supported(graph, ledger, options.supported_ops)
     found = sorted(
         ledger.violations, key=lambda each: (LEVELS.index(each.level), -each.wasted_bytes, each.rule, each.ops)
@@ -216,12 +216,6 @@ def chosen_rules(options: LintOptions, device: Device | None = None, reads: Sequ
     ignored = {rule.upper() for rule in options.ignore}
     of_device = [rule.id for rule in RULES.values() if device in (None, rule.device)]
     found = [rule for rule in of_device if (not wanted or rule in wanted) and rule not in ignored]
-    if options.supported_ops is None:
-        if "TPU-OP-1" in wanted:
-            raise LintError(
-                "TPU-OP-1 requires a list of supported ops: pass --supported-ops FILE, with one op per line"
-            )
-        found = [rule for rule in found if rule != "TPU-OP-1"]
     if device is not None and not found:
         raise LintError(f"no {device.upper()} rule remains: omit --rule or --ignore, or change --device")
     fitting = [rule for rule in found if not reads or {*RULES[rule].reads}.intersection(reads)]
@@ -231,19 +225,22 @@ def chosen_rules(options: LintOptions, device: Device | None = None, reads: Sequ
     return fitting
 
 
-def _check_supported(graph: OpGraph, ledger: Ledger, path: Path) -> None:
-    """TPU-OP-1: unsupported ops, each kind once."""
-    supported = _supported_ops(path)
+def _check_supported(graph: OpGraph, ledger: Ledger, path: Path | None) -> None:
+    """TPU-OP-1: unsupported ops, each kind once; without a list of supported ones, those that TensorFlow names."""
+    supported = None if path is None else _supported_ops(path)
     by_op: dict[str, list[str]] = {}
     for node in graph.nodes:
-        if node.op not in _ANYWHERE:
+        is_known = node.op not in _ANYWHERE if supported is not None else node.op in UNSUPPORTED
+        if is_known:
             ledger.judge(node.name)
-            if node.op not in supported:
+            if supported is None or node.op not in supported:
                 by_op.setdefault(node.op, []).append(node.name)
+    level: Level = "low" if supported is None else "high"
+    reason = "one that XLA does not support" if supported is None else "not in the list of supported ops"
     for op, names in by_op.items():
         where = {"ops": tuple(names[:_MOST_OPS_NAMED]), "op_type": op}
-        what = f"{op} is not in the list of supported ops ({counted(len(names), 'node')})"
-        ledger.add(SUPPORTED.found(where, "high", what, certainty="exact"))
+        what = f"{op} is {reason} ({counted(len(names), 'node')})"
+        ledger.add(SUPPORTED.found(where, level, what, certainty="exact"))
 
 
 def _supported_ops(path: Path) -> Collection[str]:

@@ -11,22 +11,30 @@ from collections.abc import Mapping
 from tfperf.formats.hlo.model import Module
 from tfperf.formats.models.op_graph import OpGraph
 from tfperf.models.linter.program import OPEN, Place, graphs_of_program
-from tfperf.models.linter.rule import TPU_NOTES, Device, Ledger, Rule
+from tfperf.models.linter.rule import Device, Ledger, Rule
 from tfperf.models.linter.rules import convolutions, gpu, pieces, products, randoms, reductions, reshapes, transposes
 
 SUPPORTED = Rule(
     id="TPU-OP-1",
     title="Unsupported op",
     device="tpu",
-    level="high",
+    level="high, low",
     reads=("graph",),
-    reads_what="ops of a graph, and a list of supported ones (--supported-ops FILE)",
-    when="an op is not in the given list",
+    reads_what="ops of a graph, and a list of supported ones, if given (--supported-ops FILE)",
+    when=(
+        "an op is not in the given list; low, without a list: an op that TensorFlow 2.21 names as unsupported "
+        "(summaries and Print)"
+    ),
     advice="replace it, or run it on the host",
-    unless="the list is for another version, or the op runs on the host",
-    says="There is a complete list of the TensorFlow ops that Cloud TPU supports.",
-    source=TPU_NOTES,
+    unless="the list is for another version, or the op runs on the host, where TPUStrategy may put it by itself",
+    says="XLA does not support reading of intermediate tensors, thus some ops are not supported.",
+    source="TensorFlow 2.21, tensorflow/python/tpu/tpu_replication.py (read in November 2026)",
 )
+UNSUPPORTED = frozenset((
+    "AudioSummary", "AudioSummaryV2", "HistogramSummary", "ImageSummary", "MergeSummary", "Print", "ScalarSummary",
+    "TensorSummary", "TensorSummaryV2",
+))  # fmt: skip
+"""Ops of graphs that TensorFlow names in this file."""
 _TPU_TOPICS = (
     convolutions.TOPIC, products.TOPIC, transposes.TOPIC, pieces.TOPIC, reshapes.TOPIC, randoms.TOPIC, reductions.TOPIC,
 )  # fmt: skip

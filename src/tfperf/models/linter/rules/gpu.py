@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tfperf.base.units import format_bytes
+from tfperf.base.units import counted, format_bytes
 from tfperf.formats.hlo.cost_rules import (
     ALIGNED_BYTES,
     CONVOLUTION_CALLS,
@@ -81,6 +81,18 @@ LAYOUT = Rule(
     says="Tensor cores read NHWC; other layouts are converted.",
     source=_GUIDE,
 )
+FLOAT_LAYOUT = Rule(
+    id="GPU-LY-3",
+    title="Image layout in float32",
+    device="gpu",
+    level="low",
+    reads=("graph",),
+    when="convolutions in float32 have the layout NHWC",
+    advice="measure NCHW too (channels_first), or use 16 bit, which is fastest in NHWC",
+    unless="TF32 is on (the default since Ampere), or TensorFlow's layout optimizer (on by default) or XLA chooses it",
+    says="Found operation using NHWC data_format on GPU. Maybe NCHW is faster.",
+    source="TensorFlow, tfprof, operation checker of the advisor",
+)
 CONVERSION = Rule(
     id="GPU-LY-2",
     title="Layout conversion",
@@ -111,6 +123,7 @@ _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1}
 _MULTIPLES = {name: ALIGNED_BYTES // size for name, size in _BYTES.items()}
 """Elements per 16 bytes: tensor cores are fastest at multiples of it."""
 _LEAST_BATCH = 8
+_MOST_NAMED = 20
 _TYPES = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "s8": "int8", "u8": "int8"}
 _FORWARD_CALLS = frozenset(target for target in CONVOLUTION_CALLS if "Backward" not in target)
 _Where = Mapping[str, Any]
@@ -191,6 +204,7 @@ def _check_products(graph: OpGraph, ledger: Ledger) -> None:
 
 
 def _check_convolutions(graph: OpGraph, ledger: Ledger) -> None:
+    floats = []
     for index in graph.of(CONVOLUTIONS):
         found, dtype, size = parts(graph, index), graph.dtype(index), graph.element_bytes(index)
         if found is None:
@@ -211,6 +225,10 @@ def _check_convolutions(graph: OpGraph, ledger: Ledger) -> None:
             _add_layout(ledger, where, graph.text(index, "data_format"), dtype)
         if graph.op(index) in FORWARD:
             _add_tiny_batch(ledger, where, found.activation[batch])
+            floats += [index] if dtype == "float32" and features > 1 else []
+    if floats:
+        what = f"{counted(len(floats), 'convolution')} in float32 read NHWC: without TF32, NCHW may be faster"
+        ledger.add(FLOAT_LAYOUT.found(place(graph, *floats[:_MOST_NAMED]), "low", what, certainty="weak"))
 
 
 def _check_transposes(graph: OpGraph, ledger: Ledger) -> None:
@@ -316,6 +334,6 @@ def _check_transpose(at: Place, ledger: Ledger) -> None:
 
 
 TOPIC = Topic(
-    rules=(PRODUCT, CHANNELS, ODD_CHANNELS, LAYOUT, CONVERSION, TINY_BATCH),
+    rules=(PRODUCT, CHANNELS, ODD_CHANNELS, LAYOUT, CONVERSION, FLOAT_LAYOUT, TINY_BATCH),
     check_graph=(_check_products, _check_convolutions, _check_transposes),
 )

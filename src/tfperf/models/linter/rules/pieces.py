@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from tfperf.formats.models.dtypes import Dims, shape_text
-from tfperf.formats.models.op_graph import OpGraph
+from tfperf.formats.models.op_graph import FOLLOWED, OpGraph
 from tfperf.models.linter.graph import OPEN, place
 from tfperf.models.linter.padding import LANES, MIB, SUBLANES, Level, both_orders, convolution_multiples
 from tfperf.models.linter.program import Place
@@ -28,13 +28,16 @@ UNALIGNED = Rule(
 )
 NEEDLESS = Rule(
     id="TPU-CS-2",
-    title="Needless slice or concatenation",
+    title="Needless slice, split or concatenation",
     device="tpu",
-    level="medium",
+    level="medium, low",
     reads=("graph",),
-    when="slices of a tensor are concatenated in the same order, or a slice extracts an input of a concatenation",
+    when=(
+        "slices of a tensor are concatenated in the same order, or a slice extracts an input of a concatenation; low: "
+        "the same with all pieces of a split"
+    ),
     advice="use the existing tensor",
-    unless="code that is not in the graph changes the pieces",
+    unless="XLA removes them itself, as it does with adjacent slices: check the compiled program",
     says="Avoid unnecessary slices and concatenations.",
     source=TPU_NOTES,
 )
@@ -172,9 +175,14 @@ def _strided_bounds(
 
 
 def _check_needless(graph: OpGraph, ledger: Ledger, index: int) -> None:
-    why = ""
+    why: str = ""
+    level: Level = "medium"
     if graph.op(index) in _CONCATS:
         why = _needless_concat(graph, index)
+        if not why and (why := _joined_split(graph, index)):
+            level = "low"
+    elif graph.op(index) in _SPLITS:
+        why, level = _split_concat(graph, index), "low"
     elif graph.op(index) in _SLICES and graph.op(graph.source(index, 0)) in _CONCATS:
         why = _piece_of_concat(graph, index, graph.source(index, 0))
     if why:
@@ -182,7 +190,32 @@ def _check_needless(graph: OpGraph, ledger: Ledger, index: int) -> None:
         is_matrix = dims is not None and len(dims) > 1
         moved = 2 * both_orders("", dims or (), graph.element_bytes(index)).padded_bytes if is_matrix else 0
         advice = f"remove it, and {NEEDLESS.advice}"
-        ledger.add(NEEDLESS.found(place(graph, index), "medium", why, advice=advice, moved_bytes=moved))
+        ledger.add(NEEDLESS.found(place(graph, index), level, why, advice=advice, moved_bytes=moved))
+
+
+def _joined_split(graph: OpGraph, index: int) -> str:
+    """Return why a concatenation of all pieces of a split, in their order, is needless; empty otherwise."""
+    pieces = []
+    for source, slot in graph.nodes[index].inputs[:-1]:
+        while graph.op(source) in FOLLOWED and graph.nodes[source].inputs:
+            source, slot = graph.nodes[source].inputs[0]
+        pieces.append((source, slot))
+    split, whole = pieces[0][0], graph.known(index)
+    if graph.op(split) not in _SPLITS or whole is None or pieces != [(split, slot) for slot in range(len(pieces))]:
+        return ""
+    given = graph.input_shape(split, int(graph.op(split) == "Split"))
+    if given != whole or _cuts(graph, split, whole) != _cuts(graph, index, whole):
+        return ""
+    return f"all {len(pieces)} pieces of {graph.name_of(split)} are concatenated in the same order"
+
+
+def _split_concat(graph: OpGraph, index: int) -> str:
+    """Return why a split of a concatenation into its inputs is needless; empty otherwise."""
+    concat = graph.source(index, int(graph.op(index) == "Split"))
+    whole = graph.known(concat) if concat >= 0 and graph.op(concat) in _CONCATS else None
+    if whole is None or not (cuts := _cuts(graph, concat, whole)) or _cuts(graph, index, whole) != cuts:
+        return ""
+    return f"it splits {graph.name_of(concat)} into its inputs"
 
 
 def _needless_concat(graph: OpGraph, index: int) -> str:

@@ -27,9 +27,12 @@ FUSED_PRODUCT = Rule(
     device="tpu",
     level="low, info",
     reads=("graph",),
-    when="bias and activation follow a matrix product; low: an op that cannot be fused reads a value before them",
+    when=(
+        "bias and activation follow a matrix product, or only ops with fused inputs read an elementwise op before it; "
+        "low: an op that cannot be fused reads a value before the activation"
+    ),
     advice="let such ops read the output of the activation",
-    unless="the compiler may fuse less if a result is used much later",
+    unless="the compiler may fuse less: a result that is used much later, or expensive ops (exp, tanh) on inputs",
     says="tf.matmul supports fusion into its input and output.",
     source=TPU_NOTES,
 )
@@ -41,7 +44,7 @@ FUSED_CONVOLUTION = Rule(
     reads=("graph",),
     when="like TPU-MM-2, for a convolution",
     advice="let ops that cannot be fused read the output of the activation",
-    unless="the compiler may fuse less if a result is used much later",
+    unless="the compiler may fuse less: a result that is used much later, or expensive ops (exp, tanh) on inputs",
     says="tf.nn.conv_n_d supports fusion into result, activation and kernel.",
     source=TPU_NOTES,
 )
@@ -54,9 +57,10 @@ _FUSES_INPUT = MATMULS | CONVOLUTIONS | ELEMENTWISE | {*REDUCTIONS, "Shape", "Sh
 
 
 def _check_fusion(graph: OpGraph, ledger: Ledger) -> None:
-    """Check whether bias and activation are fused into the preceding op."""
+    """Check whether bias and activation are fused into the preceding op, and elementwise ops into the next one."""
     for group, rule in ((MATMULS, FUSED_PRODUCT), (FORWARD, FUSED_CONVOLUTION)):
         for index in graph.of(group):
+            _check_inputs(graph, ledger, rule, index)
             chain = _chain(graph, index)
             if not chain:
                 continue
@@ -73,6 +77,22 @@ def _check_fusion(graph: OpGraph, ledger: Ledger) -> None:
                 what = f"{fused} will be fused into {graph.op(index)}"
                 advice = "nothing to change: manual fusion is not needed"
                 ledger.add(rule.found(where, "info", what, advice=advice))
+
+
+def _check_inputs(graph: OpGraph, ledger: Ledger, rule: Rule, index: int) -> None:
+    """Report elementwise ops on an input whose result need not be stored; those after a product belong to it."""
+    for source in dict.fromkeys(graph.source(index, at) for at in range(min(2, len(graph.nodes[index].inputs)))):
+        if source < 0 or graph.op(source) not in ELEMENTWISE or graph.constant(source) is not None:
+            continue
+        before = [graph.source(source, at) for at in range(len(graph.nodes[source].inputs))]
+        before += [graph.source(each, 0) for each in before if each >= 0 and graph.op(each) in _BIAS]
+        if any(each >= 0 and graph.op(each) in MATMULS | CONVOLUTIONS for each in before):
+            continue
+        if all(graph.op(user) in _FUSES_INPUT for user, _ in graph.users(source)):
+            ledger.judge(graph.name_of(index))
+            what = f"{graph.op(source)} will be fused into the input of {graph.op(index)}"
+            advice = "nothing to change: manual fusion is not needed"
+            ledger.add(rule.found(place(graph, index, source), "info", what, advice=advice))
 
 
 def _chain(graph: OpGraph, index: int) -> list[int]:

@@ -20,9 +20,9 @@ CHAIN = Rule(
     device="tpu",
     level="low",
     reads=BOTH,
-    when="a reduction with another reduction of the same kind as its only reader",
+    when="a reduction, or a reduce_logsumexp, with another one of the same kind as its only reader",
     advice="reduce over the dimensions of both at once",
-    unless="the intermediate result is also read elsewhere",
+    unless="XLA merges two sums, products, minima or maxima itself, but not means and reduce_logsumexp",
     says="Rewrite sequential chains of reductions as parallel ones where possible.",
     source=TPU_NOTES,
 )
@@ -87,6 +87,9 @@ _FUSED = frozenset((
 ))  # fmt: skip
 _VARIABLES = ("ReadVariableOp", "VariableV2", "Variable", "_Arg", "Placeholder", "Const", "ResourceGather")
 _THROUGH = FOLLOWED | {"Squeeze", "Reshape", "ExpandDims"}
+_OF_MAXIMUM = frozenset(("Select", "SelectV2", "IsFinite", "ZerosLike", "Reshape"))
+"""Ops between the maximum and the difference of tf.reduce_logsumexp."""
+_MOST_BEHIND = 16
 _ELEMENTWISE = PASSED | frozenset((
     "add", "subtract", "multiply", "divide", "maximum", "minimum", "negate", "abs", "exponential", "log", "power",
     "sqrt", "rsqrt", "tanh", "logistic", "select", "compare", "and", "or", "not", "clamp", "exponential-minus-one",
@@ -108,15 +111,16 @@ def _check_reductions(graph: OpGraph, ledger: Ledger) -> None:
         if not graph.name_of(index).startswith(norms):
             for after in _later_reductions(graph, index, given):
                 # The variance depends on the mean.
-                if graph.op(after) == graph.op(index) and graph.known(after) == output:
+                if graph.op(after) == graph.op(index) and _are_alike(graph, index, after):
                     what = f"one {graph.op(index)} of {shape_text(given)} depends on the other: two passes over it"
                     ledger.add(DEPENDENT.found(place(graph, index, after), "low", what))
         _check_scaled(graph, ledger, index)
     _check_parallel(graph, ledger)
+    _check_logsumexp(graph, ledger)
 
 
 def _check_chain(graph: OpGraph, ledger: Ledger, index: int) -> None:
-    users, output = graph.users(index), graph.known(index) or ()
+    users, output = _readers(graph, index), graph.known(index) or ()
     if len(users) != 1 or graph.op(users[0][0]) != graph.op(index) or users[0][1] != 0 or not _has_several(output):
         return
     after = users[0][0]
@@ -130,6 +134,84 @@ def _check_chain(graph: OpGraph, ledger: Ledger, index: int) -> None:
 
 def _has_several(dims: Dims) -> bool:
     return any(size != 1 for size in dims)
+
+
+def _readers(graph: OpGraph, index: int) -> list[tuple[int, int]]:
+    """Return the readers of a result and their inputs, through ops that add or remove dimensions of size 1 only."""
+    found, waiting = [], graph.users(index)[::-1]
+    while waiting:
+        user, place = waiting.pop()
+        given, dims = graph.input_shape(user, 0), graph.known(user)
+        is_view = graph.op(user) in ("Reshape", "Squeeze", "ExpandDims") and place == 0 and given and dims is not None
+        if is_view and _several(given or ()) == _several(dims or ()):
+            waiting += graph.users(user)
+        else:
+            found.append((user, place))
+    return found
+
+
+def _several(dims: Dims) -> Dims:
+    return tuple(size for size in dims if size != 1)
+
+
+def _are_alike(graph: OpGraph, first: int, second: int) -> bool:
+    """Return whether two reductions of equal shapes reduce the same dimensions, kept or not."""
+    rank = len(graph.input_shape(first, 0) or ())
+    axes = [graph.constant_input(index, 1) for index in (first, second)]
+    if rank and axes[0] is not None and axes[1] is not None:
+        one, other = ({axis % rank for axis in of_one} for of_one in axes if of_one is not None)
+        return one == other
+    return graph.known(first) == graph.known(second)
+
+
+class _LogSumExp(NamedTuple):
+    """`log(sum(exp(x - m))) + m`, where `m` is the maximum of `x`: the nodes of x, the sum, the result, and readers."""
+
+    given: int
+    sum: int
+    result: int
+    readers: frozenset[int]
+    """The nodes that read x: the maximum and the difference."""
+
+
+def _logsumexps(graph: OpGraph) -> Iterator[_LogSumExp]:
+    for log in graph.of(frozenset(("Log",))):
+        total = graph.source(log, 0)
+        exp = graph.source(total, 0) if total >= 0 and graph.op(total) == "Sum" else -1
+        difference = graph.source(exp, 0) if exp >= 0 and graph.op(exp) == "Exp" else -1
+        if difference < 0 or graph.op(difference) != "Sub":
+            continue
+        given, waiting, seen = graph.source(difference, 0), [graph.source(difference, 1)], set[int]()
+        largest = -1
+        while waiting and largest < 0 and len(seen) < _MOST_BEHIND:
+            node = waiting.pop()
+            if node in seen or node < 0:
+                continue
+            seen.add(node)
+            if graph.op(node) == "Max" and graph.source(node, 0) == given:
+                largest = node
+            elif graph.op(node) in _OF_MAXIMUM:
+                waiting += [graph.source(node, at) for at in range(len(graph.nodes[node].inputs))]
+        results = [user for user, _ in _readers(graph, log) if graph.op(user) in ("Add", "AddV2")]
+        if largest >= 0 and len(results) == 1:
+            yield _LogSumExp(given, total, results[0], frozenset((largest, difference)))
+
+
+def _check_logsumexp(graph: OpGraph, ledger: Ledger) -> None:
+    found = list(_logsumexps(graph))
+    by_result = {each.result: each for each in found}
+    for after in found:
+        before = by_result.get(graph.origin(after.given, _THROUGH))
+        if before is None or {user for user, _ in _readers(graph, before.result)} - after.readers:
+            continue
+        shapes = (graph.input_shape(before.sum, 0), graph.known(before.result), graph.known(after.result))
+        if None not in shapes and _has_several(shapes[1] or ()):
+            sizes = " to ".join(shape_text(dims or ()) for dims in shapes)
+            what = f"reduce_logsumexp after reduce_logsumexp, sequentially: {sizes}"
+            advice = "call reduce_logsumexp once, with the dimensions of both"
+            where = {**place(graph, before.sum, after.sum), "op_type": "LogSumExp"}
+            ledger.judge(graph.name_of(before.sum))
+            ledger.add(CHAIN.found(where, "low", what, advice=advice, certainty="exact"))
 
 
 def _later_reductions(graph: OpGraph, index: int, given: Dims) -> Iterator[int]:
