@@ -373,6 +373,8 @@ def test_ops_on_inputs_are_fused_into_products_and_convolutions() -> None:
     ]
     after = [fed("w", *SQUARE), op("next", "MatMul", "act", "w", out=SQUARE)]
     assert [ops for _, ops, _ in found_by("TPU-MM-2", *BIASED, *after)] == [("m", "bias", "act")]
+    scaled = [op("s", "Square", "act", out=SQUARE), fed("w", *SQUARE), op("next", "MatMul", "s", "w", out=SQUARE)]
+    assert [ops for _, ops, _ in found_by("TPU-MM-2", *BIASED, *scaled)] == [("m", "bias", "act")]
 
 
 @pytest.mark.parametrize(("order", "is_needless"), [(("s", "s:1"), True), (("s:1", "s"), False), (("s", "s"), False)])

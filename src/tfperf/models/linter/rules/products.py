@@ -28,8 +28,8 @@ FUSED_PRODUCT = Rule(
     level="low, info",
     reads=("graph",),
     when=(
-        "bias and activation follow a matrix product, or only ops with fused inputs read an elementwise op before it; "
-        "low: an op that cannot be fused reads a value before the activation"
+        "bias and activation follow a matrix product, or it alone reads an elementwise op; low: an op that cannot be "
+        "fused reads a value before the activation"
     ),
     advice="let such ops read the output of the activation",
     unless="the compiler may fuse less: a result that is used much later, or expensive ops (exp, tanh) on inputs",
@@ -50,6 +50,8 @@ FUSED_CONVOLUTION = Rule(
 )
 _ADVICE = "make the two last dimensions of operands and result multiples of 128, the smaller one of 8"
 _UNLESS = "the product takes a small part of the step, or its sizes are fixed (classes, heads)"
+_MOST_BEFORE = 64
+_PASSED = ELEMENTWISE | {"Reshape", "Squeeze", "ExpandDims", "Transpose"}
 _ROLES = ("first operand", "second operand", "result")
 _BIAS = ("BiasAdd", "AddV2", "Add")
 _FUSES_INPUT = MATMULS | CONVOLUTIONS | ELEMENTWISE | {*REDUCTIONS, "Shape", "ShapeN", "Size", "Rank"}
@@ -80,19 +82,34 @@ def _check_fusion(graph: OpGraph, ledger: Ledger) -> None:
 
 
 def _check_inputs(graph: OpGraph, ledger: Ledger, rule: Rule, index: int) -> None:
-    """Report elementwise ops on an input whose result need not be stored; those after a product belong to it."""
+    """Report elementwise ops that only this product reads, so that their result need not be stored.
+
+    Those after another product are fused into that one's result.
+    """
     for source in dict.fromkeys(graph.source(index, at) for at in range(min(2, len(graph.nodes[index].inputs)))):
         if source < 0 or graph.op(source) not in ELEMENTWISE or graph.constant(source) is not None:
             continue
-        before = [graph.source(source, at) for at in range(len(graph.nodes[source].inputs))]
-        before += [graph.source(each, 0) for each in before if each >= 0 and graph.op(each) in _BIAS]
-        if any(each >= 0 and graph.op(each) in MATMULS | CONVOLUTIONS for each in before):
+        if _follows_product(graph, source):
             continue
-        if all(graph.op(user) in _FUSES_INPUT for user, _ in graph.users(source)):
+        if {user for user, _ in graph.users(source)} == {index}:
             ledger.judge(graph.name_of(index))
             what = f"{graph.op(source)} will be fused into the input of {graph.op(index)}"
             advice = "nothing to change: manual fusion is not needed"
             ledger.add(rule.found(place(graph, index, source), "info", what, advice=advice))
+
+
+def _follows_product(graph: OpGraph, index: int) -> bool:
+    """Return whether an op computes on the result of a product, through elementwise ops and views."""
+    waiting, seen = [index], {index}
+    while waiting and len(seen) < _MOST_BEFORE:
+        node = waiting.pop()
+        for source in (graph.source(node, at) for at in range(len(graph.nodes[node].inputs))):
+            if source >= 0 and graph.op(source) in MATMULS | CONVOLUTIONS:
+                return True
+            if source >= 0 and source not in seen and graph.op(source) in _PASSED:
+                seen.add(source)
+                waiting.append(source)
+    return bool(waiting)
 
 
 def _chain(graph: OpGraph, index: int) -> list[int]:
