@@ -28,7 +28,7 @@ MOST_BYTES = 1_500_000
 SAMPLES = sorted((ROOT / "sample_traces").glob("*/plugins/profile/*"))
 OTHERS = {path.parent for path in SHARED.rglob("*.xplane.pb") if "corrupt_tpu" not in path.parts}
 ALL = [*SAMPLES, *sorted(OTHERS)]
-BATCHES = [ALL[first : first + 5] for first in range(0, len(ALL), 5)]
+BATCHES = [ALL[first : first + 20] for first in range(0, len(ALL), 20)]
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def check_ribbons(page: Any, pictures: list[StepPicture]) -> None:
 
 @pytest.mark.parametrize("folders", BATCHES, ids=lambda folders: f"{len(folders)}-from-{folders[0].parts[-2]}")
 def test_every_trace_is_drawn_as_its_table_says(open_page: Open, folders: list[Path]) -> None:
-    """Several traces on one page, since a page takes a second to open."""
+    """Many traces on one page, since a page takes a second to open."""
     sections, pictures = [], []
     for number, folder in enumerate(folders):
         analysis = tfperf.load(folder, sections=("timeline",))

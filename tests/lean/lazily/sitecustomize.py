@@ -1,11 +1,13 @@
 """Python runs this when it starts: what makes the import of TensorFlow cheaper, and changes nothing that it does.
 
-A tenth of its time would be collecting garbage. Much of the rest would be modules of the public API, and what only they
-import: those run when the job first looks into them, and most never do.
+A tenth of its time would be collecting garbage, and as much what is collected in the end. Much of the rest would be
+modules of the public API and of generated ops, what only they import, and what Keras asks whether it is there: those
+run when the job first looks into them, and most never do.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import sys
 from _thread import RLock
@@ -19,6 +21,7 @@ if TYPE_CHECKING:  # Importing these takes time.
     from typing import Any
 
 gc.set_threshold(500_000, 20, 100)
+atexit.register(gc.freeze)
 
 _lock = RLock()
 _waiting: dict[str, Any] = {}
@@ -46,11 +49,15 @@ class _LazyLoader:
         _waiting[module.__name__] = self._loader
 
 
+_FOLDERS = ("keras.", "tensorflow._api.v2.", "tensorflow.python.ops.gen_", "tensorflow.compiler.tf2xla.ops.gen_")
+_PACKAGES = ("h5py", "pandas", "psutil", "requests")
+
+
 class _LazyFinder:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
-        is_public = name.startswith(("tensorflow._api.v2.", "keras.")) and not name.startswith("keras.src")
-        spec = PathFinder.find_spec(name, path, target) if is_public else None
+        is_lazy = name in _PACKAGES or (name.startswith(_FOLDERS) and not name.startswith("keras.src"))
+        spec = PathFinder.find_spec(name, path, target) if is_lazy else None
         if spec is not None:
             spec.loader = _LazyLoader(spec.loader)  # type: ignore[assignment]
         return spec
