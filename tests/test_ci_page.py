@@ -332,3 +332,64 @@ def test_the_comparison_of_two_branches_calls_a_slow_input_a_regression(tmp_path
     summary = (tmp_path / "summary.md").read_text()
     assert "FAIL: max-regression 10%" in summary
     assert "Largest change: Input" in summary.split("Comparison")[-1]
+
+
+# --- the action and the hook of the repository ---
+
+
+def expression(text: str, values: dict[str, str]) -> str:
+    """Replace the expressions of a workflow, such as `${{ inputs.profile }}`."""
+    return re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda match: values[match[1]], text)
+
+
+def test_the_action_checks_a_profile_and_writes_a_report(tmp_path: Path, samples: Path) -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+    (usage,) = yaml.safe_load(fenced("yaml", "As a GitHub action"))
+    rows = re.findall(r"^\| `(\w+)` \|", TEXT.split("### As a GitHub action")[1].split("### ")[0], re.MULTILINE)
+    assert rows == [*action["inputs"]]
+    assert usage["with"].keys() <= action["inputs"].keys()
+    assert action["runs"]["using"] == "composite"
+    install, *others = action["runs"]["steps"]
+    assert install["run"] == 'python -m pip install "$ACTION"'
+    shutil.copytree(samples / "input_bound", tmp_path / "logs")
+    given = {name: each.get("default", "") for name, each in action["inputs"].items()} | usage["with"]
+    values = {f"inputs.{name}": value for name, value in given.items()}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    codes = []
+    for step in others:
+        assert step["shell"] == "bash"
+        environment = {name: expression(text, values) for name, text in step["env"].items()}
+        environment |= {"PATH": path, "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+        done = subprocess.run(
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
+            check=False,
+            cwd=tmp_path,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert "Traceback" not in done.stderr
+        codes.append(done.returncode)
+    assert codes == [3, 0], done.stderr
+    assert results(tmp_path) == ["failure", "passed"]
+    assert "max-input-bound 20%" in (tmp_path / "summary.md").read_text()
+    assert "<html" in (tmp_path / "tfperf.html").read_text()
+
+
+def test_the_hook_lints_a_model(
+    tmp_path: Path, samples: Path, run_tfperf: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (manifest,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
+    (repository,) = yaml.safe_load(fenced("yaml", "pre-commit"))["repos"]
+    (hook,) = repository["hooks"]
+    assert {key: hook[key] for key in manifest.keys() - {"description"}} == {
+        key: value for key, value in manifest.items() if key != "description"
+    }
+    (tmp_path / "model").mkdir()
+    shutil.copy(samples / "tfprof_mlp" / "collected" / "graph.pb", tmp_path / "model")
+    monkeypatch.chdir(tmp_path)
+    program, *words = [*hook["entry"].split(), *hook["args"]]
+    result = run_tfperf(*words)
+    assert (program, result.exit_code) == ("tfperf", 0), result.output
+    assert re.match(hook["files"], "model/graph.pb")
