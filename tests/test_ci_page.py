@@ -389,7 +389,7 @@ def test_the_hook_lints_a_model(
     (tmp_path / "model").mkdir()
     shutil.copy(samples / "tfprof_mlp" / "collected" / "graph.pb", tmp_path / "model")
     monkeypatch.chdir(tmp_path)
-    program, *words = [*hook["entry"].split(), *hook["args"]]
+    program, *words = f"{hook['entry']} {' '.join(hook['args'])}".split()
     result = run_tfperf(*words)
     assert (program, result.exit_code) == ("tfperf", 0), result.output
     assert re.match(hook["files"], "model/graph.pb")
