@@ -160,7 +160,7 @@ def _parts(trace: HostTrace, rows: Int64s, steps: Steps) -> Int64s:
         at = known[line_of_call == line]
         own_first = sorted(lines, key=lambda other: other != line)
         runs = max(
-            (innermost_around(trace, lines[other], call[at]) for other in own_first),
+            (innermost_around(trace, lines[other], trace.start_ps[call[at]]) for other in own_first),
             key=lambda around: int((around >= 0).sum()),
         )
         part[at] = np.where(runs >= 0, runs, part[at])
