@@ -501,12 +501,12 @@ def latency(host: JudgedHost, metric: Metric) -> Measurement:
     times = {each.name: percentile_ms(each.latency_ps, percent) for each in found}
     few = next((each for each in found if times[each.name] is None), None)
     if few is not None:
-        count = counted(len(few.latency_ps), "request")
-        return unknown(f"p{percent} needs {needed(percent)} requests, but the profile measures {count} of {few.name}")
+        count = few.counted(len(few.latency_ps))
+        return unknown(f"p{percent} needs {needed(percent)} requests, but the profile measures {count}")
     slowest = max(found, key=lambda each: times[each.name] or 0.0)
     omitted = f"; omitted: {slowest.compiling} compiling" if slowest.compiling else ""
     of_several = f", the slowest of {len(found)}" if len(found) > 1 else ""
-    why = f"of {counted(len(slowest.latency_ps), 'request')} of {slowest.name}{of_several}{omitted}"
+    why = f"of {slowest.counted(len(slowest.latency_ps))}{of_several}{omitted}"
     return Measurement(times[slowest.name], why)
 
 

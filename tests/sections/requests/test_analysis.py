@@ -158,7 +158,7 @@ def test_a_call_on_a_gpu_lasts_until_its_kernel_is_done(tmp_path: Path) -> None:
     found, results = requests_of(tmp_path, host(*calls, *launches), gpu(*kernels))
     # The third call launches nothing, so when its result is ready is unknown.
     assert found.requests[0].latency_ps.tolist() == 2 * [60 * 10**6]
-    assert build(results).notes == ("The latency of 1 call of predict is unknown.",)
+    assert build(results).notes == ("The latency of 1 batch of predict is unknown.",)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +197,25 @@ def test_a_mark_is_a_request_with_its_work(tmp_path: Path) -> None:
     assert [(each.name, each.source, each.latency_ps.tolist()) for each in found] == [
         ("inference", "markers", 4 * [60 * 10**6])
     ]
+
+
+def test_a_request_that_a_range_of_steps_may_cut_is_not_measured(tmp_path: Path) -> None:
+    calls = [call("predict_function", 100 * number, 100) for number in range(6)]
+    found = tfperf.load(logdir_of(tmp_path, a=space(host(*calls))), steps=(1, 3))["requests"].requests
+    assert [(each.count, each.latency_ps.tolist()) for each in found] == [(3, 2 * [100 * 10**6])]
+
+
+def test_causes_of_loops_are_not_causes_of_inference(tmp_path: Path) -> None:
+    """Requests need their results, and the time between them depends on callers."""
+    texts = []
+    for function in ("predict", "model"):
+        calls = [each for number in range(9) for each in jax.call(function, 2000 * number, 90)]
+        runs = [each for number in range(9) for each in jax.run(number, 1, 2000 * number + 10, 50, "dot.0")]
+        (tmp_path / function).mkdir()
+        trace = jax.jax_trace(tmp_path / function, {1: (f"jit_{function}", (jax.FORWARD,))}, calls, runs)
+        texts.append([finding.code for finding in first_screen(results_of(trace)).findings])
+    assert "small_work_per_step" in texts[1]
+    assert "small_work_per_step" not in texts[0]
 
 
 def test_training_marks_are_no_requests(tmp_path: Path) -> None:

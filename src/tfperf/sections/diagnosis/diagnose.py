@@ -22,7 +22,7 @@ from tfperf.sections.overview.section import input_cost, why_unknown_slowed
 from tfperf.sections.overview.summary import INPUT_LIMITS, Summary
 from tfperf.trace.steps.breakdown import NO_DEVICE, lacks_devices, why_devices_unknown, why_unknown
 from tfperf.trace.steps.categories import CATEGORY_TITLES
-from tfperf.trace.steps.steps import step_word
+from tfperf.trace.steps.steps import INFERENCE, step_word
 
 if TYPE_CHECKING:
     from tfperf.trace.flaw import Flaw
@@ -93,6 +93,8 @@ _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     host_causes.profiling_overhead,
 )
 """In the order in which they claim time; the ranking is by gain."""
+_NOT_OF_INFERENCE = (host_causes.awaiting_each_result, device_causes.waiting_for_results, wall_causes.between_steps)
+"""Rules that do not apply to inference: each request needs its result, and the time between depends on callers."""
 
 
 def diagnose(results: Results) -> Diagnosis:
@@ -196,6 +198,8 @@ def _judge(case: Case) -> tuple[list[Cause], tuple[Part, ...]]:
     """Return the causes of a kind of step, and the whole step by cause or category."""
     found, whole, claimed = [], case.ledger.unclaimed, {}
     for rule in _RULES:
+        if case.summary.kind == INFERENCE and rule in _NOT_OF_INFERENCE:
+            continue
         before = case.ledger.unclaimed
         cause = rule(case)
         if cause is not None:

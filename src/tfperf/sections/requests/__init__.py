@@ -111,9 +111,9 @@ def build(results: Results) -> Section:
     notes = []
     for each in found.requests:
         if each.compiling:
-            notes.append(f"Times exclude {counted(each.compiling, each.noun)} of {each.name} that compiled.")
+            notes.append(f"Times exclude {each.counted(each.compiling)} that compiled.")
         if unknown := each.count - each.compiling - len(each.latency_ps):
-            notes.append(f"The latency of {counted(unknown, each.noun)} of {each.name} is unknown.")
+            notes.append(f"The latency of {each.counted(unknown)} is unknown.")
         if not each.is_inference:
             notes.append(f"The calls of {each.name} may be inference or evaluation: the profile does not show which.")
     is_sure = found.main is not None or bool(found.batches)
@@ -141,7 +141,7 @@ def latency_facts(found: AllRequests) -> tuple[Fact, ...]:
         value, first = (longest, "longest") if times[50] is None else (quantities[0], "p50")
         text = ", ".join(f"{each.key.removeprefix('latency ')} {each}" for each in (*quantities[1:], longest))
         rate = "" if main.per_second is None else f", {format_number(main.per_second)}/s"
-        note = f"{first} of {counted(len(main.latency_ps), main.noun)} of {main.name}; {text}{rate}"
+        note = f"{first} of {main.counted(len(main.latency_ps))}; {text}{rate}"
         facts.append(Fact("latency", "Latency", value.value, "ms", note, quantities=(*quantities, longest)))
     if len(found.waited_ps):
         share = waited_share(found)

@@ -21,7 +21,7 @@ from tfperf.base.arrays import (
     text_index,
     union,
 )
-from tfperf.base.units import PS_PER_MS
+from tfperf.base.units import PS_PER_MS, counted
 from tfperf.trace.event_names import BATCH_SIZES, enters_batch, infers, is_jitted_call, is_keras_predict, judges, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import last_around, outermost
@@ -29,8 +29,8 @@ from tfperf.trace.steps.requests import find_requests
 from tfperf.trace.steps.step_calls import find_calls
 from tfperf.trace.steps.steps import INFERENCE, ITERATION
 
-CALLS, JITTED = "tf.function calls", "jitted calls"
-"""Sources of requests that are calls of a program."""
+PREDICT, CALLS, JITTED = "predict", "tf.function calls", "jitted calls"
+"""Sources of requests that are batches of Keras, or calls of a program."""
 
 
 def needed(percent: int) -> int:
@@ -64,7 +64,11 @@ class Requests(Struct, frozen=True, eq=False, kw_only=True):
     @property
     def noun(self) -> str:
         """Return the noun of one of them."""
-        return "call" if self.source in (CALLS, JITTED) else "request"
+        return {PREDICT: "batch", CALLS: "call", JITTED: "call"}.get(self.source, "request")
+
+    def counted(self, count: int) -> str:
+        """Return a number of them as text: `3 batches of predict`."""
+        return f"{counted(count, self.noun, 'batches' if self.noun == 'batch' else '')} of {self.name}"
 
 
 class Batches(Struct, frozen=True, kw_only=True):
@@ -97,13 +101,15 @@ def analyze(host: Host) -> HostRequests:
     served = find_requests(trace)
     if served is not None and "train" not in kinds:
         spans = Spans(trace.start_ps[served.rows], trace.end_ps[served.rows])
-        return _with_batches(trace, _grouped(served.names, served.source, spans), served.batches)
+        return _with_batches(trace, _grouped(trace, served.names, served.source, spans), served.batches)
     is_jax = any(map(is_jitted_call, trace.names))
     if is_jax and not kinds <= {INFERENCE, ITERATION}:
         return HostRequests()
     found: tuple[Requests, ...] = ()
     if INFERENCE in kinds:
-        found = _marked(host, is_jax=is_jax) or (() if is_jax else _predicted(host))
+        is_keras = any(map(is_keras_predict, trace.names))
+        found = () if is_keras else _marked(host, is_jax=is_jax)
+        found = found or (() if is_jax else _predicted(host, PREDICT if is_keras else CALLS))
     return HostRequests(requests=found or (_jitted(trace) if is_jax and kinds else ()))
 
 
@@ -115,23 +121,27 @@ class Spans(NamedTuple):
     compiles: Bools | None = None
 
 
-def _grouped(names: Sequence[str], source: str, spans: Spans, *, sure: bool = True) -> tuple[Requests, ...]:
+def _grouped(
+    trace: HostTrace, names: Sequence[str], source: str, spans: Spans, *, sure: bool = True
+) -> tuple[Requests, ...]:
     """Return the requests of each name, most requests first; those that are not `sure` are inference by their name."""
     texts, group = text_index(names)
     start = spans.start
+    # A range of steps may cut the last one.
+    end = np.where((spans.end >= trace.extent_ps[1]) & trace.is_part, -1, spans.end)
     compiles = np.zeros(len(start), np.bool_) if spans.compiles is None else spans.compiles
     found = []
     for number, name in enumerate(texts):
         mine = group == number
         span_ps = int(start[mine].max() - start[mine].min())
-        measured = mine & ~compiles & (spans.end >= 0)
+        measured = mine & ~compiles & (end >= 0)
         requests = Requests(
             name=name,
             source=source,
             is_inference=sure or infers(name),
             count=int(mine.sum()),
             compiling=int((mine & compiles).sum()),
-            latency_ps=np.sort(spans.end[measured] - start[measured]),
+            latency_ps=np.sort(end[measured] - start[measured]),
             per_second=(int(mine.sum()) - 1) * 1e12 / span_ps if span_ps else None,
         )
         found.append(requests)
@@ -163,17 +173,18 @@ def _marked(host: Host, *, is_jax: bool) -> tuple[Requests, ...]:
     np.maximum.at(end, inside, until)
     end[inside[until < 0]] = -1
     spans = Spans(start, end, np.bincount(inside[compiles], minlength=len(rows)) > 0)
-    return _grouped([trace.names[name] for name in trace.name[rows].tolist()], "markers", spans)
+    return _grouped(trace, [trace.names[name] for name in trace.name[rows].tolist()], "markers", spans)
 
 
-def _predicted(host: Host) -> tuple[Requests, ...]:
-    """Return the calls of functions in steps that are inference: `predict` of Keras, one batch each."""
-    calls, steps = find_calls(host.trace), host.step_windows
+def _predicted(host: Host, source: str) -> tuple[Requests, ...]:
+    """Return the calls of functions in steps that are inference, with one name for those of Keras's `predict`."""
+    trace, steps = host.trace, host.step_windows
+    calls = find_calls(trace)
     step = steps.at(calls.start)
     calls = calls.only((step >= 0) & np.append(steps.are(INFERENCE), False)[step])
     spans = Spans(calls.start, _work_end(host, calls.start, calls.end), calls.traced)
-    named = ["predict" if is_keras_predict(name) else name for name in calls.names]
-    return _grouped([named[name] for name in calls.name.tolist()], CALLS, spans)
+    named = [PREDICT if is_keras_predict(name) else name for name in calls.names]
+    return _grouped(trace, [named[name] for name in calls.name.tolist()], source, spans)
 
 
 def _work_end(host: Host, start: Int64s, end: Int64s) -> Int64s:
@@ -201,7 +212,7 @@ def _jitted(trace: HostTrace) -> tuple[Requests, ...]:
     calls = calls.only(calls.of_class("forward") & ~judging)
     done = np.where(calls.work.end >= 0, np.maximum(calls.work.end, calls.end), -1)
     names = [calls.names[name] for name in calls.name.tolist()]
-    return _grouped(names, JITTED, Spans(calls.start, done, calls.compiles), sure=False)
+    return _grouped(trace, names, JITTED, Spans(calls.start, done, calls.compiles), sure=False)
 
 
 def _with_batches(trace: HostTrace, found: tuple[Requests, ...], rows: Int64s) -> HostRequests:
