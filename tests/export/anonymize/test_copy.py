@@ -15,6 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from places import SAMPLES, TRACES
 from protobytes import field, message
+from sections.requests.jobs import server
 from synthetic_tpu import offload_tpu
 from tpu_twin import HOSTNAME, tpu_twin
 
@@ -78,6 +79,11 @@ def test_of_a_made_tpu_profile_the_analysis_finds_the_same(made: Callable[[], by
     data = next((tmp_path / "copy").rglob("*.xplane.pb")).read_bytes()
     assert HOSTNAME.encode() not in data
     assert b"0a1b2c3d" not in data
+
+
+def test_of_a_server_the_analysis_finds_the_same(tmp_path: Path) -> None:
+    check_same(logdir_of(tmp_path, a=space(server("TfrtModelRun", model_id="secret:3"))), tmp_path / "copy")
+    assert b"secret" not in next((tmp_path / "copy").rglob("*.xplane.pb")).read_bytes()
 
 
 def texts_of(made: Any) -> Iterator[str]:
