@@ -182,7 +182,10 @@ def _check_needless(graph: OpGraph, ledger: Ledger, index: int) -> None:
         if not why and (why := _joined_split(graph, index)):
             level = "low"
     elif graph.op(index) in _SPLITS:
-        why, level = _split_concat(graph, index), "low"
+        concat = graph.source(index, int(graph.op(index) == "Split"))
+        whole = graph.known(concat) if concat >= 0 and graph.op(concat) in _CONCATS else None
+        if whole is not None and (cuts := _cuts(graph, concat, whole)) and _cuts(graph, index, whole) == cuts:
+            why, level = f"it splits {graph.name_of(concat)} into its inputs", "low"
     elif graph.op(index) in _SLICES and graph.op(graph.source(index, 0)) in _CONCATS:
         why = _piece_of_concat(graph, index, graph.source(index, 0))
     if why:
@@ -199,6 +202,7 @@ def _joined_split(graph: OpGraph, index: int) -> str:
     for source, slot in graph.nodes[index].inputs[:-1]:
         while graph.op(source) in FOLLOWED and graph.nodes[source].inputs:
             source, slot = graph.nodes[source].inputs[0]
+            graph.follow(1)
         pieces.append((source, slot))
     split, whole = pieces[0][0], graph.known(index)
     if graph.op(split) not in _SPLITS or whole is None or pieces != [(split, slot) for slot in range(len(pieces))]:
@@ -207,15 +211,6 @@ def _joined_split(graph: OpGraph, index: int) -> str:
     if given != whole or _cuts(graph, split, whole) != _cuts(graph, index, whole):
         return ""
     return f"all {len(pieces)} pieces of {graph.name_of(split)} are concatenated in the same order"
-
-
-def _split_concat(graph: OpGraph, index: int) -> str:
-    """Return why a split of a concatenation into its inputs is needless; empty otherwise."""
-    concat = graph.source(index, int(graph.op(index) == "Split"))
-    whole = graph.known(concat) if concat >= 0 and graph.op(concat) in _CONCATS else None
-    if whole is None or not (cuts := _cuts(graph, concat, whole)) or _cuts(graph, index, whole) != cuts:
-        return ""
-    return f"it splits {graph.name_of(concat)} into its inputs"
 
 
 def _needless_concat(graph: OpGraph, index: int) -> str:

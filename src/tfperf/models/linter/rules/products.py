@@ -89,9 +89,7 @@ def _check_inputs(graph: OpGraph, ledger: Ledger, rule: Rule, index: int) -> Non
     for source in dict.fromkeys(graph.source(index, at) for at in range(min(2, len(graph.nodes[index].inputs)))):
         if source < 0 or graph.op(source) not in ELEMENTWISE or graph.constant(source) is not None:
             continue
-        if _follows_product(graph, source):
-            continue
-        if {user for user, _ in graph.users(source)} == {index}:
+        if {user for user, _ in graph.users(source)} == {index} and not _follows_product(graph, source):
             ledger.judge(graph.name_of(index))
             what = f"{graph.op(source)} will be fused into the input of {graph.op(index)}"
             advice = "nothing to change: manual fusion is not needed"
@@ -103,6 +101,7 @@ def _follows_product(graph: OpGraph, index: int) -> bool:
     waiting, seen = [index], {index}
     while waiting and len(seen) < _MOST_BEFORE:
         node = waiting.pop()
+        graph.follow(len(graph.nodes[node].inputs))
         for source in (graph.source(node, at) for at in range(len(graph.nodes[node].inputs))):
             if source >= 0 and graph.op(source) in MATMULS | CONVOLUTIONS:
                 return True

@@ -192,6 +192,7 @@ def _logsumexps(graph: OpGraph) -> Iterator[_LogSumExp]:
                 largest = node
             elif graph.op(node) in _OF_MAXIMUM:
                 waiting += [graph.source(node, at) for at in range(len(graph.nodes[node].inputs))]
+                graph.follow(len(graph.nodes[node].inputs))
         results = [user for user, _ in _readers(graph, log) if graph.op(user) in ("Add", "AddV2")]
         if largest >= 0 and len(results) == 1:
             yield _LogSumExp(given, total, results[0], frozenset((largest, difference)))
