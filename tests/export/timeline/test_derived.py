@@ -11,6 +11,8 @@ from builders import Event, Plane, event, gpu, host, iterator_call, line, plane,
 from export.timeline.example_files import exported, shown
 from export.timeline.perfetto_reader import Read
 from hlo_builders import F32, computation, instruction, program, shape
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from places import TRACES
 from protobytes import field
 
@@ -150,6 +152,30 @@ def test_kernels_that_overlap(tmp_path: Path) -> None:
     assert on(read, HLO_OPS) == [("fusion.1", 100, 110, 0), ("custom-call.2", 110, 130, 0), ("fusion.3", 130, 135, 0)]
     assert on(read, f"{HLO_OPS} (2)") == [("copy.4", 115, 120, 0)]
     assert [each.args["event time (ns)"] for each in read.on(HLO_OPS)] == [11_000, 20_000, 5_000]
+
+
+KERNELS = st.lists(
+    st.tuples(st.integers(0, 12), st.integers(1, 6), st.sampled_from(["a", "b", "w::a", "w::b", "w"])), max_size=20
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(streams=st.lists(KERNELS, min_size=1, max_size=2))
+def test_whatever_overlaps_every_kernel_is_in_an_op_and_slices_nest(
+    tmp_path: Path, streams: list[list[tuple[int, int, str]]]
+) -> None:
+    """The reader fails for slices that do not nest."""
+    lines = [
+        line(f"Stream #{number}", *(kernel(name, start, length) for start, length, name in kernels), id=number)
+        for number, kernels in enumerate(streams, 1)
+    ]
+    read = shown(tmp_path, plane("/device:GPU:0", *lines))
+    (tmp_path / "made.pftrace").unlink()
+    tracks = {uuid for uuid, track in read.tracks.items() if track.name.startswith(HLO_OPS)}
+    outer = [each for each in read.slices if each.track in tracks and each.depth == 0]
+    assert sum(each.args["events"] for each in outer) == sum(map(len, streams))
+    lengths = sum(length for kernels in streams for _, length, _ in kernels)
+    assert sum(each.args["event time (ns)"] for each in outer) == lengths * US
 
 
 def test_streams_have_tracks_of_their_own(tmp_path: Path) -> None:

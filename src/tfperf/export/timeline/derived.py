@@ -37,6 +37,8 @@ _MODULES, _SCOPES, _OPS, _HLO_OPS, _SOURCES = range(len(LANES))
 _STORED = {*LANES, *OP_LINES, "TensorFlow Name Scope"}
 _RUN = re.compile(r"(?:\[\d+\] )?GpuExecutable::Execute")
 _MOST_CHARACTERS, _MOST_LEVELS = 4096, 64
+_MOST_THREADS = 64
+"""Threads that run programs and may have made the calls of another line."""
 _MOST_AT_ONCE = 128
 """Kernels that a GPU runs at once."""
 
@@ -158,7 +160,7 @@ def _parts(trace: HostTrace, rows: Int64s, steps: Steps) -> Int64s:
     line_of_call = trace.line_of[call[known]]
     for line in distinct(line_of_call).tolist() if lines else ():
         at = known[line_of_call == line]
-        own_first = sorted(lines, key=lambda other: other != line)
+        own_first = sorted(lines, key=lambda other: other != line)[:_MOST_THREADS]
         runs = max(
             (innermost_around(trace, lines[other], trace.start_ps[call[at]]) for other in own_first),
             key=lambda around: int((around >= 0).sum()),
@@ -287,9 +289,10 @@ def _group(  # noqa: PLR0913, PLR0917
     events, kind = _Events(*columns), kind[rows]
     borders = np.flatnonzero((np.diff(kind, prepend=-1) != 0) | (np.diff(events.track, prepend=-1) != 0))
     tracks: list[Track] = []
+    number = 0
     for start, stop in pairwise([*borders.tolist(), len(rows)]):
         title = titles[int(kind[start])]
-        number = 1 + sum(kind[track.start] == kind[start] for track in tracks)
+        number = number + 1 if tracks and kind[start] == kind[start - 1] else 1
         tracks.append(Track(f"{title} ({number})" if number > 1 else title, start, stop, extra=number > 1))
     texts = {"": 0}
     op, source = (
