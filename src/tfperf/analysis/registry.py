@@ -167,6 +167,7 @@ SectionName = Literal[
     "batch",
     "requests",
     "idle",
+    "critical_path",
     "input",
     "tfdata",
     "ops",

@@ -259,6 +259,15 @@ def test_many_small_arrays_of_jax_are_copied_one_by_one(tmp_path: Path) -> None:
     assert "numpy_conversion" not in codes_of(few.causes)
 
 
+def test_what_a_callback_copies_and_reads_belongs_to_it(tmp_path: Path) -> None:
+    """The same copies, and as many reads, in a callback of the program, as `jax.debug.print` makes them."""
+    copies = repeat(20, event("shard_args", 2_000, 100), event("np.asarray(jax.Array)", 2_200, 100), every=500)
+    alone = {*codes_of(diagnosis(tmp_path, jax_job(500, *copies)).causes)}
+    inside = {*codes_of(diagnosis(tmp_path, jax_job(500, event("debug_print.3", 1_900, 12_000), *copies)).causes)}
+    assert {"numpy_conversion", "fetch_results"} <= alone
+    assert {"numpy_conversion", "fetch_results"}.isdisjoint(inside)
+
+
 def test_a_large_batch_of_jax_is_copied_at_best_beside_the_rest_of_the_step(tmp_path: Path) -> None:
     """The copy takes 12 of 20 ms: constant, it saves all; new, at least half of the other 8 ms."""
     cause = cause_of(diagnosis(tmp_path, jax_job(500, event("DevicePut", 2_000, 12_000))), "numpy_conversion")
