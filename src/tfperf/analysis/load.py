@@ -374,11 +374,8 @@ def _coverage_section(results: Results) -> Section:
     findings = []
     if results.steps_text:
         findings.append(Finding("selected_steps", "info", results.steps_text))
-    if results.without_steps:
-        are = "has" if len(results.without_steps) == 1 else "have"
-        findings.append(
-            Finding("hosts_without_steps", "info", f"{listed(results.without_steps, 3)} {are} none of these steps.")
-        )
+    if results.without_steps_text:
+        findings.append(Finding("hosts_without_steps", "info", results.without_steps_text))
     if results.missing:
         text = f"{results.missing_text[0].upper()}{results.missing_text[1:]}."
         findings.append(Finding("missing_hosts", "problem", text, "capture the missing hosts again"))

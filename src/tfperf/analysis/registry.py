@@ -668,6 +668,12 @@ class Results(Shown, Struct, frozen=True, dict=True):
         return f"{text}, {part_ms} of {capture_ms} ms."
 
     @property
+    def without_steps_text(self) -> str:
+        """Return a sentence on the hosts that have none of the selected steps; empty if all have some."""
+        have = "has" if len(self.without_steps) == 1 else "have"
+        return f"{listed(self.without_steps, 3)} {have} none of these steps." if self.without_steps else ""
+
+    @property
     def flaws(self) -> tuple[tuple[str, Flaw], ...]:
         """Return the flaws of the traces, each with its host."""
         return tuple((host.host, flaw) for host in self.hosts for flaw in host.flaws)

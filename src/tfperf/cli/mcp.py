@@ -186,10 +186,8 @@ class Profiles:
         states = tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
         key = (path, profile.host, profile.steps, states)
         wanted = tuple(map(OtherSection, sections))
-        if key in self._loaded:
-            analysis = self._loaded.pop(key).more(wanted)
-        else:
-            analysis = load(path, sections=wanted, **self.selection(profile, run))
+        kept = self._loaded.pop(key, None)
+        analysis = kept.more(wanted) if kept else load(path, sections=wanted, **self.selection(profile, run))
         self._loaded[key] = analysis
         while len(self._loaded) > _MOST_LOADED:
             self._loaded.pop(next(iter(self._loaded)))

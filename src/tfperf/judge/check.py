@@ -178,7 +178,7 @@ def check(profile: Analysis, config: CheckConfig) -> Outcome:
         step_kind=next((host.summary.kind for host in single if host.summary.averaged_count), ""),
         other_kinds=hosts[-1].other_kinds,
         notes=(
-            *filter(None, [profile.steps_text, profile.sample]),
+            *filter(None, [profile.steps_text, profile.without_steps_text, profile.sample]),
             *_doubt_notes(hosts, judged),
             *_notes(hosts, config),
         ),

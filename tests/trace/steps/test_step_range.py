@@ -203,6 +203,8 @@ def test_each_host_has_its_own_steps(tmp_path: Path) -> None:
         "ps has none of these steps.",
     ]
     assert report.source["steps"] == {"first": 1, "last": 2, "hosts_without_steps": ["ps"]}
+    checked = tfperf.check(part, max_input_bound="90%")
+    assert checked.notes[:2] == (part.steps_text, part.without_steps_text)
     more = part.more(["functions"])
     assert [host.part for host in more.hosts] == [host.part for host in part.hosts]
     with pytest.raises(TfperfError, match=r"^steps 7..9 do not exist; the steps are 0..4$"):

@@ -56,7 +56,7 @@ def build(results: Results) -> Section:
         facts=_facts(memory),
         charts=tuple(replace(chart, span=(min(times), max(times))) for chart in charts),
         tables=_tables(results),
-        detail_notes=_notes(memory),
+        detail_notes=_notes(memory, before="the selected steps" if results.steps_text else "the capture"),
         pointer="More: -s memory.",
     )
 
@@ -161,7 +161,7 @@ def _and_more(allocators: Sequence[Allocator]) -> str:
     return f", and for {len(allocators) - 1} more allocators" if len(allocators) > 1 else ""
 
 
-def _notes(memory: Memory) -> tuple[str, ...]:
+def _notes(memory: Memory, *, before: str) -> tuple[str, ...]:
     notes = []
     if memory.silent_hosts:
         recorded_none = f"{len(memory.silent_hosts)} of {memory.host_count} hosts recorded no allocations"
@@ -193,8 +193,8 @@ def _notes(memory: Memory) -> tuple[str, ...]:
     if (fullest.before_percent or 0.0) >= _UNKNOWN_PERCENT:
         notes.append(
             f"{format_percent(fullest.before_percent)}% of the peak of {name_of(fullest, memory)} was allocated "
-            "before the capture (mostly variables), so its ops are unknown; a capture from the first step on "
-            "records them."
+            f"before {before} (mostly variables), so its ops are unknown; a capture from the first step on records "
+            "them."
         )
     if any(allocator.place == "host" for allocator in memory.allocators):
         notes.append(
