@@ -56,7 +56,7 @@ XLA = Xla(
 
 def test_nodes_add_up_their_ops() -> None:
     """20 of 100 us are outside of programs; the 60 us with known work take 35 at the roofline."""
-    nodes = op_profile(XLA, "pattern").nodes
+    nodes = op_profile(XLA, "pattern")
     assert [(node.depth, node.name, node.kind, node.time_ps // US) for node in nodes] == [
         (0, "jit_f", "program", 70),
         (1, "dot", "category", 40),
@@ -79,7 +79,7 @@ def test_nodes_add_up_their_ops() -> None:
 
 
 def test_scopes_and_layers_take_the_place_of_categories() -> None:
-    by_scope = [(node.depth, node.name) for node in op_profile(XLA, "scope").nodes if node.path[0] == "jit_f"]
+    by_scope = [(node.depth, node.name) for node in op_profile(XLA, "scope") if node.path[0] == "jit_f"]
     assert by_scope == [
         (0, "jit_f"),
         (1, "net"),
@@ -90,14 +90,14 @@ def test_scopes_and_layers_take_the_place_of_categories() -> None:
         (2, "net"),
         (3, "fusion.3"),
     ]
-    assert {node.name for node in op_profile(XLA, "layer").nodes if node.kind == "layer"} >= {"net", "(no scope)"}
+    assert {node.name for node in op_profile(XLA, "layer") if node.kind == "layer"} >= {"net", "(no scope)"}
 
 
 def test_programs_of_one_name_and_ops_of_one_name_are_apart() -> None:
     same = [op("a", "dot", 10), op("a", "dot", 5, program_id=8), op("a", "dot", 3, shape="f32[8]")]
     modules = [HloModule(module="jit_f", program_id=number, runs=1, is_estimated=False, time_ps=1) for number in (7, 8)]
     xla = Xla(place="gpu", ops=tuple(same), modules=tuple(modules), whole_ps=18 * US)
-    nodes = op_profile(xla, "pattern").nodes
+    nodes = op_profile(xla, "pattern")
     assert [(node.name, node.time_ps // US) for node in nodes if node.kind == "program"] == [
         ("jit_f (7)", 13),
         ("jit_f (8)", 5),
@@ -105,14 +105,15 @@ def test_programs_of_one_name_and_ops_of_one_name_are_apart() -> None:
     assert [(node.name, node.time_ps // US) for node in nodes if node.kind == "op"] == [("a", 10), ("a", 3), ("a", 5)]
 
 
-def test_people_get_the_largest_nodes_with_those_around_them() -> None:
-    many = [op(f"fusion.{at}", f"kind {at % 7}", 100 + at) for at in range(60)]
-    xla = Xla(place="gpu", ops=(*many, op("tiny", "kind 0", 1)), whole_ps=10_000 * US)
-    profile = op_profile(xla, "pattern")
-    shown = [profile.nodes[row] for row in profile.shown]
-    assert len(shown) == 24 < len(profile.nodes)
-    assert {node.path for node in shown} >= {node.path[:-1] for node in shown if node.depth}
-    assert "tiny" not in {node.name for node in shown}
+def test_people_get_the_largest_nodes_with_those_around_them(tmp_path: Path) -> None:
+    facts = {"hlo_module": ref("f"), "program_id": 7}
+    many = [event("k", 200 * at, 100 + at, hlo_op=ref(f"fusion.{at}"), **facts) for at in range(30)]
+    tiny = event("k", 9000, 1, hlo_op=ref("tiny"), **facts)
+    results = results_of(trace_of(tmp_path, gpu(*many, tiny)), sections=["xla"])
+    table = next(table for table in build(results).tables if table.name == "op_profile")
+    shown = [table.data["node"][row] for row in table.rows_for_people or ()]
+    assert shown == ["f", "(unknown category)", *(f"fusion.{at}" for at in range(29, 7, -1))]
+    assert table.note.startswith("The 24 longest of 33 rows")
 
 
 def test_the_table_has_rates_only_if_work_is_known(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ def _op_profile(results: Results) -> Data | None:
         return None
     from tfperf.sections.xla.op_profile import op_profile
 
-    nodes = op_profile(xla, results.view.by).nodes
+    nodes = op_profile(xla, results.view.by)
     leaves = [node.op for node in nodes]
     return {
         **fields(_PROFILE_COLUMNS, nodes),

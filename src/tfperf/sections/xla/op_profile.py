@@ -7,23 +7,25 @@ time of an op beyond the roofline: time x (1 - share of the roofline), over the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
 
 from tfperf.analysis.registry import By
+from tfperf.base.units import PS_PER_MS
 from tfperf.formats.wire.event_columns import unsigned
 from tfperf.report.flame_tree import flame_tree, widest
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
+from tfperf.sections.roofline.bounds import Work
 from tfperf.sections.xla.analysis import Xla
 from tfperf.sections.xla.instructions import HloOp
 
 OUTSIDE = "(outside XLA programs)"
 """Node of all device work that belongs to no HLO op: copies, and kernels of other libraries and of TensorFlow."""
-_SHOWN_ROWS, _SHOWN_SHARE = 24, 0.001
 _AGAIN = ("rematted_computation", "/remat")
+
+_SHOWN_ROWS, _SHOWN_SHARE = 24, 0.001
 
 Path = tuple[str, ...]
 
@@ -47,21 +49,20 @@ class Node(Struct, kw_only=True):
     wasted_ps: float = 0.0
     judged_ps: int = 0
 
-    def add(self, op: HloOp, xla: Xla) -> None:
-        """Add an HLO op."""
+    def add(self, op: HloOp, work: Work | None, roof: float | None) -> None:
+        """Add an HLO op with its work and its share of the roofline in percent."""
         self.ops += 1
         self.time_ps += op.time_ps
         self.recomputed_ps += op.time_ps * is_recomputed(op)
-        if op.work is None:
+        if work is None:
             return
-        if op.work.flops is not None:
-            self.flops += op.work.flops
+        if work.flops is not None:
+            self.flops += work.flops
             self.flops_ps += op.time_ps
-        if op.work.bytes is not None:
-            self.bytes += op.work.bytes
+        if work.bytes is not None:
+            self.bytes += work.bytes
             self.bytes_ps += op.time_ps
-        roof = xla.judged(op).roofline_percent
-        if roof is not None and not op.work.is_least:
+        if roof is not None and not work.is_least:
             self.wasted_ps += op.time_ps * (1.0 - min(roof, 100.0) / 100.0)
             self.judged_ps += op.time_ps
 
@@ -71,15 +72,11 @@ def is_recomputed(op: HloOp) -> bool:
     return ".remat" in op.op or any(part in op.framework_op for part in _AGAIN)
 
 
-class OpProfile(NamedTuple):
-    """The nodes in preorder, siblings by time; `shown` are the rows of the largest ones, which people get."""
+def op_profile(xla: Xla, by: By) -> tuple[Node, ...]:
+    """Return the tree by category, or with `by` scope or layer by the names of framework ops.
 
-    nodes: tuple[Node, ...]
-    shown: tuple[int, ...]
-
-
-def op_profile(xla: Xla, by: By) -> OpProfile:
-    """Return the tree by category, or with `by` scope or layer by the names of framework ops."""
+    Nodes are in preorder, siblings by time.
+    """
     names: Counter[str] = Counter(module.module for module in xla.modules)
     nodes: dict[Path, Node] = {}
     for op in xla.ops:
@@ -88,6 +85,7 @@ def op_profile(xla: Xla, by: By) -> OpProfile:
             program = f"{program} ({unsigned(op.program_id)})"
         groups = tuple(_groups(op, by))
         leaf = (program, *groups, f"{op.op} {op.shape}" if (program, *groups, op.op) in nodes else op.op)
+        work, roof = op.work, xla.judged(op).roofline_percent
         for depth in range(len(leaf)):
             path = leaf[: depth + 1]
             is_leaf = depth == len(leaf) - 1
@@ -95,17 +93,19 @@ def op_profile(xla: Xla, by: By) -> OpProfile:
             if path not in nodes:
                 name = op.op if is_leaf else path[-1]
                 nodes[path] = Node(depth=depth, name=name, kind=kind, path=path, op=op if is_leaf else None)
-            nodes[path].add(op, xla)
+            nodes[path].add(op, work, roof)
     outside_ps = 0 if xla.place == "cpu" else xla.whole_ps - sum(op.time_ps for op in xla.ops)
     if outside_ps > 0:
         nodes[OUTSIDE,] = Node(depth=0, name=OUTSIDE, kind="outside", path=(OUTSIDE,), time_ps=outside_ps)
     leaves = {path: node.time_ps for path, node in nodes.items() if node.kind in ("op", "outside")}
     tree = flame_tree(leaves)
-    ordered = tuple(nodes[stack] for stack in tree.stacks[1:] if stack in nodes)
-    # The largest nodes include those around them.
-    time_ps = np.array([node.time_ps for node in ordered], np.int64)
-    time_ps[time_ps < _SHOWN_SHARE * xla.whole_ps] = 0
-    return OpProfile(ordered, tuple(widest(time_ps, _SHOWN_ROWS).tolist()))
+    return tuple(nodes[stack] for stack in tree.stacks[1:] if stack in nodes)
+
+
+def longest_rows(total_ms: Sequence[float], whole_ps: int) -> tuple[int, ...]:
+    """Return the rows of the longest nodes and of those around them, which people get."""
+    time_ps = np.rint(np.array(total_ms) * PS_PER_MS).astype(np.int64)
+    return tuple(widest(np.where(time_ps < _SHOWN_SHARE * whole_ps, 0, time_ps), _SHOWN_ROWS).tolist())
 
 
 def _groups(op: HloOp, by: By) -> Iterator[str]:

@@ -126,24 +126,26 @@ def _charts(xla: Xla) -> tuple[Sparkline, ...]:
 
 def _profile(results: Results) -> Table | None:
     """Return the op profile: rates and wasted time only where they are known."""
-    from tfperf.sections.xla.op_profile import op_profile
+    from tfperf.sections.xla.op_profile import longest_rows
 
     xla, by = results["xla"], results.view.by
-    profile = op_profile(xla, by)
-    nodes = profile.nodes
-    levels: dict[str, Level] = {"recomputed_ms": "brief"} if any(node.recomputed_ps for node in nodes) else {}
-    if not any(node.judged_ps for node in nodes):
+    table = OP_PROFILE.build(results, level="full")
+    if table is None:
+        return None
+    has = {key: any(value is not None for value in values) for key, values in table.data.items()}
+    levels: dict[str, Level] = {"recomputed_ms": "brief"} if any(table.data["recomputed_ms"]) else {}
+    if not has["wasted_ms"]:
         levels |= dict.fromkeys(("wasted_ms", "wasted_percent", "judged_percent"), "data")
-    levels |= {} if any(node.flops_ps for node in nodes) else {"tflops_per_second": "data"}
-    levels |= {} if any(node.bytes_ps for node in nodes) else {"gb_per_second": "data"}
+    levels |= {key: "data" for key in ("tflops_per_second", "gb_per_second") if not has[key]}
     levels |= dict.fromkeys(RATES, "data") if xla.place == "cpu" else {}
     columns = at_levels(OP_PROFILE.columns, levels)
     if by in ("scope", "layer"):
         first, *others = columns
         columns = (replace(first, title=f"Program, {by}, HLO op"), *others)
-    more = len(nodes) - len(profile.shown)
-    note = f"The {len(profile.shown)} longest of {len(nodes):,} rows; an HTML report has all." if more else ""
-    return OP_PROFILE.build(results, columns=columns, level="full", note=note, rows_for_people=profile.shown)
+    shown = longest_rows(table.data["total_ms"], xla.whole_ps)
+    more = len(table) - len(shown)
+    note = f"The {len(shown)} longest of {len(table):,} rows; an HTML report has all." if more else ""
+    return replace(table, columns=columns, note=note, rows_for_people=shown)
 
 
 def _facts(xla: Xla) -> tuple[Fact, ...]:

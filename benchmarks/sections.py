@@ -1,0 +1,94 @@
+"""What each section adds to a report: CPU time of its computing, its text and its imports.
+
+    python benchmarks/sections.py [TRACE...] [--processes N]
+
+Sections are computed in order of their dependencies, so shared data and imports count for the first section that uses
+them. Each process computes everything four times. Imports are what the first time takes beyond the fastest one; all
+figures are the least of several processes. The exit code is 1 if a section adds more than `MOST_MS`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from time import process_time
+
+MOST_MS = 15.0
+TRACES = ("input_bound", "gpu_transformer")
+_AGAIN = 3
+_SAMPLES = Path(__file__).resolve().parent.parent / "sample_traces"
+
+
+def once(path: Path) -> dict[str, tuple[float, float]]:
+    """Return milliseconds of CPU time by section: for its results, and for its part of the report as text."""
+    from tfperf.analysis.load import Analysis
+    from tfperf.analysis.registry import Host, HostResults, call, default_sections, find_section, with_dependencies
+    from tfperf.report.model import Report
+    from tfperf.report.render import RenderOptions, render
+    from tfperf.trace.logdir import choose_run, find_runs
+    from tfperf.trace.read import read_host
+
+    run = choose_run(find_runs(path), None)
+    names = with_dependencies(default_sections())
+    trace = read_host(run.files[0].path, stats=frozenset().union(*(find_section(name).stats for name in names)))
+    host = Host(trace)
+    results = Analysis(run, "corrected", (), names)
+    computing, writing = dict[str, float](), dict[str, float]()
+    for name in names:
+        begin_s = process_time()
+        host.analyze([name])
+        computing[name] = process_time() - begin_s
+    results = Analysis(run, "corrected", (HostResults(trace.host, bool(trace.devices), host.results),), names)
+    for name in names:
+        begin_s, build = process_time(), find_section(name).build
+        results[name]
+        built_s = process_time()
+        if build is not None:
+            render(Report({}, {}, (call(build, results),)), "table", RenderOptions(view="sections"))
+        computing[name] += built_s - begin_s
+        writing[name] = process_time() - built_s
+    return {name: (1000 * computing[name], 1000 * writing[name]) for name in names}
+
+
+def in_new_process(path: Path, bytecode: str) -> dict[str, tuple[float, float, float]]:
+    """Return milliseconds by section: for results, text and imports (of modules compiled to the folder `bytecode`)."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    environment["PYTHONPYCACHEPREFIX"] = bytecode
+    command = [sys.executable, __file__, "--once", str(path)]
+    text = subprocess.run(command, capture_output=True, check=True, env=environment).stdout
+    first, *others = json.loads(text)
+    fastest = {name: [min(each[name][place] for each in others) for place in (0, 1)] for name in first}
+    return {name: (*fastest[name], max(sum(first[name]) - sum(fastest[name]), 0.0)) for name in first}
+
+
+def main() -> int:
+    """Print a table for each trace; return 1 if a section adds too much."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("traces", nargs="*", type=Path, default=[_SAMPLES / name for name in TRACES])
+    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.once:
+        print(json.dumps([once(options.traces[0]) for _ in range(1 + _AGAIN)]))
+        return 0
+    slow = []
+    for path in options.traces:
+        with tempfile.TemporaryDirectory() as bytecode:  # The first process fills it.
+            _, *runs = [in_new_process(path, bytecode) for _ in range(1 + options.processes)]
+        least = {name: [min(run[name][place] for run in runs) for place in range(3)] for name in runs[0]}
+        print(f"{path.name}, ms of CPU time\n{'section':16}{'results':>9}{'text':>9}{'imports':>9}{'sum':>9}")
+        for name, parts in sorted(least.items(), key=lambda each: -sum(each[1])):
+            print(f"{name:16}" + "".join(f"{part:9.1f}" for part in (*parts, sum(parts))))
+        slow += [f"{name} of {path.name}" for name, parts in least.items() if sum(parts) > MOST_MS]
+    verdict = "FAIL" if slow else "PASS"
+    print(f"{verdict} no section adds more than {MOST_MS:.0f} ms" + f": {', '.join(slow)}" * bool(slow))
+    return 1 if slow else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
