@@ -236,6 +236,11 @@ def test_wrong_ranges_of_steps(
     assert (result.exit_code, words in result.stderr) == (exit_code, True), result.stderr
 
 
+def test_a_capture_needs_both_ends_of_a_range(run_tfperf: Run) -> None:
+    result = run_tfperf("run", "--steps", "50..", "train.py")
+    assert (result.exit_code, "--steps requires both ends to profile: use A..B" in result.stderr) == (2, True)
+
+
 def test_a_gate_and_a_comparison_of_some_steps_say_which(two_hosts: Path, run_tfperf: Run) -> None:
     checked = run_tfperf("check", two_hosts, "--steps", "0..2", "--max-input-bound", "50%")
     assert (checked.exit_code, "Only steps 0..2 are included: 3 of 4 steps per host." in checked.stdout) == (0, True)
