@@ -100,6 +100,12 @@ def test_requests_are_events_of_servers(tmp_path: Path, name: str, stats: dict[s
     assert (find_steps(trace).source == "none") == bool(expected)
 
 
+def test_an_event_of_the_program_does_not_make_it_a_server(tmp_path: Path) -> None:
+    trace = trace_of(tmp_path, host(*marks(4), *(event("ProcessBatch", 100 * number, 50) for number in range(4))))
+    assert find_steps(trace).source == "markers"
+    assert results_of(trace, sections=["requests"])["requests"].batches == ()
+
+
 def test_a_run_inside_a_batch_is_not_another_request(tmp_path: Path) -> None:
     *clients, batches = server().lines
     inner = line("batch_threads", *batches.events, event("SessionRun", 70, 9), id=4)

@@ -11,9 +11,9 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.base.arrays import NO_NUMBERS, Int64s
-from tfperf.trace.event_names import SERVERS, SESSIONS, is_gradient, mask, processes_batch
+from tfperf.trace.event_names import BATCH_SIZES, SERVERS, SESSIONS, is_gradient, mask, processes_batch
 from tfperf.trace.host_trace import HostTrace, once
-from tfperf.trace.nesting import last_around, outermost
+from tfperf.trace.nesting import hold, last_around, outermost
 from tfperf.trace.steps.step_calls import find_calls
 from tfperf.trace.steps.steps import Steps, no_steps
 
@@ -35,6 +35,8 @@ def find_requests(trace: HostTrace) -> Served | None:
     """Return the requests that a server records; None without any, or if the job trains."""
     batches = trace.host_events(mask(trace.names, processes_batch))
     batches = np.sort(outermost(trace, batches[trace.duration_ps[batches] > 0]))
+    if not hold(trace, batches, trace.host_events(mask(trace.names, BATCH_SIZES.__contains__))).any():
+        batches = NO_NUMBERS  # an event of the program with the same name
     found, source = NO_NUMBERS, ""
     for source in (*SERVERS, *SESSIONS):
         found = trace.host_events(mask(trace.names, source.__eq__))
