@@ -8,7 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Event, Plane, event, gpu, host, line, plane, programs, read_back, ref, repeat, results_of, trace_of
+from builders import (
+    Event,
+    Plane,
+    event,
+    gpu,
+    host,
+    line,
+    logdir_of,
+    plane,
+    programs,
+    read_back,
+    ref,
+    repeat,
+    results_of,
+    space,
+    trace_of,
+)
 from hlo_builders import (
     ALLOCATE,
     BF16,
@@ -34,6 +50,7 @@ from sections.memory.made import alloc
 from synthetic_tpu import Offload, offload_tpu
 from tpu_twin import tpu_twin
 
+import tfperf
 from tfperf.sections.diagnosis.cause import Cause
 from tfperf.sections.diagnosis.section import build
 from tfperf.trace.host_trace import HostTrace
@@ -230,6 +247,16 @@ def test_other_work_during_a_callback_takes_none_of_it(tmp_path: Path) -> None:
     found = causes_of(tmp_path, host_plane, replace(device, lines=(*device.lines, beside)), callback("pure_callback"))
     # From the copy of the result at 58 us it is seen again.
     assert bounds(found["python_in_graph"].cost_percent) == pytest.approx((12, 12))
+
+
+def test_callbacks_of_several_hosts_are_averaged(tmp_path: Path) -> None:
+    """On one host, they take 40 of 100 us; the other one only computes."""
+    calling = space(*waiting(RESULT, MORE), callback("pure_callback"))
+    computing = space(host(*STEPS), kernels(("gemm", "model/dense/MatMul:MatMul", 0, 100)))
+    found = tfperf.load(logdir_of(tmp_path, a=calling, b=computing), sections=["diagnosis"])["diagnosis"].causes
+    cause = next(cause for cause in found if cause.code == "python_in_graph")
+    assert bounds(cause.cost_percent) == pytest.approx((20, 20))
+    assert cause.detail == "pure_callback calls Python once per step, and the device waits"
 
 
 def test_without_the_run_of_the_program_only_the_copies_of_a_callback_are_certain(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def converted_fp8(case: Case) -> Cause | None:
     )
     return case.cause(
         "converted_fp8",
-        "Converting FP8 before products",
+        "Multiplying FP8 in a wider type",
         cost,
         f"{without_middle(ops[0].op, LONGEST_NAME)}{others} convert{'' if others else 's'} both inputs from "
         f"{ops[0].converted} to a wider type",
@@ -221,7 +221,7 @@ def host_ops(case: Case) -> Cause | None:
 def python_on_device(case: Case) -> Cause | None:
     """Check for programs of JAX that call Python while the device waits: `pure_callback`, `io_callback`."""
     actions = ("use_graph_ops", case.without_estimate("call_less_often"))
-    return _callback(case, "python_in_graph", "Callbacks from the device to Python", "Python", actions)
+    return _callback(case, "python_in_graph", "Calling Python from the device", "Python", actions)
 
 
 def print_on_device(case: Case) -> Cause | None:
