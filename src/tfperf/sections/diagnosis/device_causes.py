@@ -441,13 +441,12 @@ class _Contents(Struct, frozen=True, kw_only=True):
     """
 
     bytes: int
-    activations: Mapping[str, tuple[int, int]] = {}
-    """Bytes by layer, the largest first, and the number of layers of that name."""
+    activations: Mapping[str, int] = {}
+    """Bytes by layer, the largest first."""
     wide_bytes: int = 0
     """Activations with elements of 32 bits or more."""
     trains: bool = False
     """Whether there is a backward pass."""
-    recomputes: bool = False
     donatable_bytes: int = 0
     """Results of the program with the shapes of arguments, which do not use their memory."""
     kept_outside_bytes: int = 0
@@ -455,7 +454,7 @@ class _Contents(Struct, frozen=True, kw_only=True):
 
     def largest(self) -> list[tuple[str, int]]:
         """Return the layers that take most, with their bytes."""
-        known = [(layer, size) for layer, (size, _) in self.activations.items() if layer != NO_SCOPE]
+        known = [(layer, size) for layer, size in self.activations.items() if layer != NO_SCOPE]
         return [(layer, size) for layer, size in known if size >= _WORTH_FREEING * self.bytes][:_NAMED]
 
 
@@ -497,23 +496,22 @@ def _by_layer(whole: int, ops: Sequence[_OpOfMemory]) -> _Contents:
     scopes = {name: list(accumulate(name.split("/")[:-1], "{}/{}".format)) for name, *_ in forward}
     for scope in {each for of_name in scopes.values() for each in of_name}:
         alike[_NUMBER.sub("*", scope)].add(scope)
-    sums, members = Counter[str](), defaultdict[str, set[str]](set)
+    sums = Counter[str]()
     for name, size, _ in forward:
         repeated = next((scope for scope in scopes[name] if len(alike[_NUMBER.sub("*", scope)]) > 1), "")
         layer = _NUMBER.sub("*", repeated.rpartition("/")[2]) if repeated else layer_of(name, models)
         sums[layer] += size
-        members[layer].add(repeated)
     return _Contents(
         bytes=whole,
-        activations={layer: (size, len(members[layer])) for layer, size in sums.most_common()},
+        activations=dict(sums.most_common()),
         wide_bytes=sum(size for *_, size, is_wide in forward if is_wide),
         trains=marks_forward or any(is_backward(op) for op, *_ in ops),
-        recomputes=any("rematted_computation" in op or "/remat" in op for op, *_ in ops),
     )
 
 
 def _actions_on(case: Case, contents: _Contents) -> list[Action | None]:
     """Return what frees memory, in the order to try it: first what costs neither time nor accuracy."""
+    from tfperf.sections.xla.op_profile import is_recomputed
 
     def freeing(code: str, size: float, basis: str) -> Action | None:
         action = case.without_estimate(code) if size >= _WORTH_FREEING * contents.bytes else None
@@ -521,15 +519,12 @@ def _actions_on(case: Case, contents: _Contents) -> list[Action | None]:
         return action and replace(action, text=f"{action.text}: {text}")
 
     layer, size = next(iter(contents.largest()), ("", 0))
-    _, count = contents.activations.get(layer, (0, 1))
-    recomputable = size * (1.0 - 1.0 / count) if count > 1 else float(size)
-    whole = sum(each for each, _ in contents.activations.values())
-    recomputes = contents.trains and not contents.recomputes
-    basis = f"what {layer} keeps for the backward pass" + (", except for one of them" if count > 1 else "")
+    whole = sum(contents.activations.values())
+    keeps_all = contents.trains and not any(map(is_recomputed, case.results["xla"].ops))
     actions = [
         freeing("find_kept_arrays", contents.kept_outside_bytes, "what no program uses at its peak"),
         freeing("donate_arguments", contents.donatable_bytes, "the results with the shapes of arguments"),
-        freeing("recompute_activations", recomputable, basis) if recomputes else None,
+        freeing("recompute_activations", size, f"what {layer} keeps for the backward pass") if keeps_all else None,
         freeing("accumulate_gradients", whole / 2, "half of the activations, with half of the batch")
         if contents.trains
         else freeing("smaller_batch", whole / 2, "half of the activations, with half of the batch"),
