@@ -171,7 +171,7 @@ def cluster() -> Iterator[tuple[str, list[int]]]:
     ]
     from distributed import Client
 
-    with Client(address, timeout=60, set_as_default=False) as client:  # type: ignore[no-untyped-call]
+    with Client(address, timeout=60, set_as_default=False) as client:
         client.wait_for_workers(WORKERS, timeout=60)
     try:
         yield address, [process.pid for process in processes[1:]]

@@ -53,6 +53,7 @@ HERE = {
 }
 """Addresses of profiles and reports, which `tests/storage` reads and writes at servers of its own, as paths; and names
 of XLA programs and ops, as in a sample."""
+IN_THIS_PROCESS = tuple(f"tfperf {name} " for name in ("analyze", "check", "diff", "timeline", "xla", "export-csv"))
 _CLUSTER = {"worker": ["127.0.0.1:2222"]}
 _FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _TRAIN = """
@@ -183,7 +184,7 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
         line = of_jobs_here(line, folder, *request.getfixturevalue("ports"))
         if "--continuous" in line:
             return until_ctrl_c(line, folder)
-    if line.startswith(("tfperf analyze", "tfperf check", "tfperf diff", "tfperf timeline")):
+    if line.startswith(IN_THIS_PROCESS):
         return follow(line, folder)
     program: Path = request.getfixturevalue("program")
     path = os.pathsep.join([str(program), str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -44,7 +44,7 @@ def lines_of(analysis: tfperf.Analysis) -> dict[str, str]:
     """Return the line of everything public that an analysis leads to."""
     report = analysis.report()
     specs = [find_section(name) for name in section_names()]
-    values = [
+    values: list[object] = [
         *(analysis, *analysis.hosts, report, tfperf.check(analysis, max_input_bound="10%")),
         *(analysis[name] for name in default_sections() if name != "gaps"),
         *(

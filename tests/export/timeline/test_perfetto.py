@@ -208,10 +208,10 @@ def test_a_sample_comes_back_whole(sample: str, samples: Path, tmp_path: Path) -
     for thread in trace.lines:
         if thread.start == thread.stop:
             continue
-        rows = range(thread.start, thread.stop)
-        expected = Counter(
-            (trace.names[trace.name[i]], int(trace.start_ps[i] // 1000), int(trace.end_ps[i] // 1000)) for i in rows
-        )
+        rows = slice(thread.start, thread.stop)
+        names = [trace.names[name] for name in trace.name[rows].tolist()]
+        starts, ends = ((times[rows] // 1000).tolist() for times in (trace.start_ps, trace.end_ps))
+        expected = Counter(zip(names, starts, ends, strict=True))
         tracks = {u for u, t in read.tracks.items() if t.name == thread.name or t.name.startswith(f"{thread.name} (")}
         got = [slice_ for slice_ in read.slices if slice_.track in tracks]
         assert Counter((full_name(slice_), slice_.start_ns, slice_.end_ns) for slice_ in got) == expected

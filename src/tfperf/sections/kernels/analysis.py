@@ -932,14 +932,16 @@ def sum_api_calls(host: Host) -> tuple[ApiCallSums, ...]:
     ends = [*starts[1:].tolist(), len(order)]
     for first, last, median_ps in zip(starts.tolist(), ends, medians(ordered, begins).tolist(), strict=True):
         places = order[first:last]
-        kind = API_KINDS[int(calls.kind[places[0]])]
+        one = int(places[0])
+        name = int(trace.name[rows[one]])
+        kind = API_KINDS[int(calls.kind[one])]
         inside = counted[first:last]
         found.append(
             ApiCallSums(
                 host=trace.host,
-                call=labels[of_name[trace.name[rows[places[0]]]]],
+                call=labels[of_name[name]],
                 kind=kind,
-                thread=pools[of_line[line[places[0]]]],
+                thread=pools[of_line[line[one]]],
                 threads=len(distinct(line[places])),
                 count=last - first,
                 total_ps=capped_sum(duration[places]),

@@ -220,7 +220,8 @@ def _through_most(x: Float64s, y: Float64s, weight: Float64s) -> _Fit:
     rise, run = y[second] - y[first], x[second] - x[first]
     possible = np.abs(rise) <= _FASTEST * run
     at = np.concatenate((np.arange(len(x)), first[possible]))
-    slope = np.concatenate((np.zeros(len(x)), rise[possible] / np.maximum(run[possible], 1)))
+    rise, run = rise[possible], np.maximum(run[possible], 1)
+    slope = np.concatenate((np.zeros(len(x)), rise / run))
     away = (y - y[at, None]) - slope[:, None] * (x - x[at, None])
     support = (np.abs(away) <= _NEAR_PS) @ weight
     best = np.lexsort((np.abs(slope), -support))[0]
