@@ -15,7 +15,7 @@ from trace_rows import plain
 
 import tfperf
 from tfperf.analysis.load import with_short_tables
-from tfperf.analysis.many_hosts import FEW, MANY_HOSTS, Packed, PackedResults, combined_in_tree, unpacked
+from tfperf.analysis.many_hosts import FEW, Packed, PackedResults, combined_in_tree, unpacked
 from tfperf.analysis.parallel.engine import FewParts, combine_few, combined_parts
 from tfperf.analysis.registry import OURS, HostResults, call, find_section
 from tfperf.report.model import Column, Ranked, Section, table_of
@@ -148,16 +148,23 @@ def test_small_results_and_those_of_other_packages_are_not_sent(hosts: Sequence[
     assert combined_parts(packed, lambda _: pytest.fail("nothing is large")) == {}
 
 
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let two full parts of a tree be the most hosts that are kept whole, which takes half of the time."""
+    for module in ("parallel.engine", "registry"):
+        monkeypatch.setattr(f"tfperf.analysis.{module}.MANY_HOSTS", 2 * FEW)
+
+
 @pytest.fixture(scope="module")
 def large_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """More hosts than are kept whole, with large tables of kernels."""
     folder = tmp_path_factory.mktemp("large")
-    for number in range(MANY_HOSTS + 1):
+    for number in range(2 * FEW + 1):
         (folder / f"w-{number}.xplane.pb").write_bytes(job(number, 400))
     return folder
 
 
-def test_the_document_is_the_same_wherever_results_are_combined(large_run: Path) -> None:
+def test_the_document_is_the_same_wherever_results_are_combined(large_run: Path, few_are_many: None) -> None:
     alone = tfperf.load(large_run, jobs=1)
     pooled = tfperf.load(large_run, jobs=2)
     assert (alone.parts, {*pooled.parts}) == ({}, {"kernels", "ops"})
@@ -178,7 +185,7 @@ def end_at_once(few):
 
 
 def test_if_workers_cannot_combine_this_process_does(
-    large_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    large_run: Path, few_are_many: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are killed, as by the system when memory is short."""
     (tmp_path / "end_of_worker.py").write_text(DYING)
