@@ -136,11 +136,14 @@ def test_a_job_that_trains_is_no_server(tmp_path: Path, name: str) -> None:
 def test_predict_is_inference_and_evaluation_is_not(tmp_path: Path, function: str, kind: str) -> None:
     # The first call traces; the others take 50 us.
     calls = [call(function, 0, 90, "traced-nonXla"), *(call(function, 100 * number, 50) for number in range(1, 4))]
-    trace = trace_of(tmp_path, host(*calls, *(event("MatMul:MatMul", 100 * number + 5, 9) for number in range(4))))
+    ops = [event("MatMul:MatMul", 100 * number + 5, 9) for number in range(4)]
+    trace = trace_of(tmp_path, host(*calls, *ops), links=True)
     assert {*find_steps(trace).kinds} == {kind}
     found = results_of(trace, sections=["requests"])["requests"].requests
     expected = "predict" if function != "serve" else function
     rows = [(expected, 4, 1, 3 * [50 * 10**6])] if kind == "inference" else []
+    as_tensorflow = results_of(trace, sections=["requests"], attribution="tensorflow")["requests"].requests
+    assert [(each.name, each.count) for each in as_tensorflow] == [(each.name, each.count) for each in found]
     assert [(each.name, each.count, each.compiling, each.latency_ps.tolist()) for each in found] == rows
 
 

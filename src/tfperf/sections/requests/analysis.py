@@ -25,9 +25,10 @@ from tfperf.base.units import PS_PER_MS, counted
 from tfperf.trace.event_names import BATCH_SIZES, enters_batch, infers, is_jitted_call, is_keras_predict, judges, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import last_around, outermost
+from tfperf.trace.steps.find_steps import find_steps
 from tfperf.trace.steps.requests import find_requests
 from tfperf.trace.steps.step_calls import find_calls
-from tfperf.trace.steps.steps import INFERENCE, ITERATION
+from tfperf.trace.steps.steps import INFERENCE, ITERATION, Steps
 
 PREDICT, CALLS, JITTED = "predict", "tf.function calls", "jitted calls"
 """Sources of requests that are batches of Keras, or calls of a program."""
@@ -97,7 +98,9 @@ class HostRequests(Struct, frozen=True, eq=False, kw_only=True):
 
 def analyze(host: Host) -> HostRequests:
     """Measure the requests of a host: of a server, marked ones, batches of `predict`, or calls of jitted functions."""
-    trace, kinds = host.trace, {*host["steps"].steps.kinds}
+    trace = host.trace
+    steps = find_steps(trace) if host.as_tensorflow else host["steps"].steps
+    kinds = {*steps.kinds}
     served = find_requests(trace)
     if served is not None and "train" not in kinds:
         spans = Spans(trace.start_ps[served.rows], trace.end_ps[served.rows])
@@ -109,7 +112,7 @@ def analyze(host: Host) -> HostRequests:
     if INFERENCE in kinds:
         is_keras = any(map(is_keras_predict, trace.names))
         found = () if is_keras else _marked(host, is_jax=is_jax)
-        found = found or (() if is_jax else _predicted(host, PREDICT if is_keras else CALLS))
+        found = found or (() if is_jax else _predicted(host, steps, PREDICT if is_keras else CALLS))
     return HostRequests(requests=found or (_jitted(trace) if is_jax and kinds else ()))
 
 
@@ -176,9 +179,9 @@ def _marked(host: Host, *, is_jax: bool) -> tuple[Requests, ...]:
     return _grouped(trace, [trace.names[name] for name in trace.name[rows].tolist()], "markers", spans)
 
 
-def _predicted(host: Host, source: str) -> tuple[Requests, ...]:
+def _predicted(host: Host, steps: Steps, source: str) -> tuple[Requests, ...]:
     """Return the calls of functions in steps that are inference, with one name for those of Keras's `predict`."""
-    trace, steps = host.trace, host.step_windows
+    trace = host.trace
     calls = find_calls(trace)
     step = steps.at(calls.start)
     calls = calls.only((step >= 0) & np.append(steps.are(INFERENCE), False)[step])
