@@ -208,6 +208,26 @@ def test_a_mark_is_a_request_with_its_work(tmp_path: Path) -> None:
     ]
 
 
+def test_which_work_belongs_to_calls_at_a_time_is_unknown(tmp_path: Path) -> None:
+    threads = [
+        line(
+            f"python {at}", *(each for number in range(4) for each in jax.call("predict", 100 * number + at, 20)), id=at
+        )
+        for at in (1, 2)
+    ]
+    runs = [each for number in range(8) for each in jax.run(number, 1, 50 * number + 10, 30, "dot.0")]
+    worker = line("tf_XLAPjRtCpuClient/2", *runs, id=3)
+    made = jax.programs({1: ("jit_predict", (jax.FORWARD,))})
+    found = requests_of(tmp_path, made, plane("/host:CPU", *threads, worker))[0].requests
+    assert [(each.count, each.latency_ps.tolist()) for each in found] == [(8, [])]
+
+
+def test_a_mark_on_a_gpu_without_a_call_has_no_known_end(tmp_path: Path) -> None:
+    steps = [event("inference", 100 * number, 30, step_num=number) for number in range(4)]
+    found = requests_of(tmp_path, host(*steps), gpu(event("gemm", 20, 60)))[0].requests
+    assert [(each.count, each.latency_ps.tolist()) for each in found] == [(4, [])]
+
+
 def test_a_request_that_a_range_of_steps_may_cut_is_not_measured(tmp_path: Path) -> None:
     calls = [call("predict_function", 100 * number, 100) for number in range(6)]
     found = tfperf.load(logdir_of(tmp_path, a=space(host(*calls))), steps=(1, 3))["requests"].requests

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
@@ -29,6 +29,9 @@ from tfperf.trace.steps.find_steps import find_steps
 from tfperf.trace.steps.requests import find_requests
 from tfperf.trace.steps.step_calls import find_calls
 from tfperf.trace.steps.steps import INFERENCE, ITERATION, Steps
+
+if TYPE_CHECKING:
+    from tfperf.trace.jax import JaxCalls
 
 PREDICT, CALLS, JITTED = "predict", "tf.function calls", "jitted calls"
 """Sources of requests that are batches of Keras, or calls of a program."""
@@ -103,7 +106,8 @@ def analyze(host: Host) -> HostRequests:
     kinds = {*steps.kinds}
     served = find_requests(trace)
     if served is not None and "train" not in kinds:
-        spans = Spans(trace.start_ps[served.rows], trace.end_ps[served.rows])
+        traced = find_calls(trace).traced if served.source == CALLS else None
+        spans = Spans(trace.start_ps[served.rows], trace.end_ps[served.rows], traced)
         return _with_batches(trace, _grouped(trace, served.names, served.source, spans), served.batches)
     is_jax = any(map(is_jitted_call, trace.names))
     if is_jax and not kinds <= {INFERENCE, ITERATION}:
@@ -113,7 +117,7 @@ def analyze(host: Host) -> HostRequests:
         is_keras = any(map(is_keras_predict, trace.names))
         found = () if is_keras else _marked(host, is_jax=is_jax)
         found = found or (() if is_jax else _predicted(host, steps, PREDICT if is_keras else CALLS))
-    return HostRequests(requests=found or (_jitted(trace) if is_jax and kinds else ()))
+    return HostRequests(requests=found or (_forward(trace) if is_jax and kinds else ()))
 
 
 class Spans(NamedTuple):
@@ -161,12 +165,10 @@ def _marked(host: Host, *, is_jax: bool) -> tuple[Requests, ...]:
     if not len(rows):
         return ()
     if is_jax:
-        from tfperf.trace.jax import find_jax_calls  # few traces are of JAX
-
-        calls = find_jax_calls(trace)
-        if calls is None:
+        jitted = _jitted(trace)
+        if jitted is None:
             return ()
-        row, until, compiles = calls.row, calls.work.end, calls.compiles
+        row, until, compiles = jitted.row, _done(trace, jitted), jitted.compiles
     else:
         found = find_calls(trace)
         row, compiles = found.row, found.traced
@@ -175,6 +177,8 @@ def _marked(host: Host, *, is_jax: bool) -> tuple[Requests, ...]:
     until, compiles, inside = until[inside >= 0], compiles[inside >= 0], inside[inside >= 0]
     np.maximum.at(end, inside, until)
     end[inside[until < 0]] = -1
+    if trace.devices:  # the end of work that no call starts is unknown
+        end[np.bincount(inside, minlength=len(rows)) == 0] = -1
     spans = Spans(start, end, np.bincount(inside[compiles], minlength=len(rows)) > 0)
     return _grouped(trace, [trace.names[name] for name in trace.name[rows].tolist()], "markers", spans)
 
@@ -204,18 +208,30 @@ def _work_end(host: Host, start: Int64s, end: Int64s) -> Int64s:
     return np.where(done >= 0, np.maximum(done, end), -1)
 
 
-def _jitted(trace: HostTrace) -> tuple[Requests, ...]:
-    """Return the calls of jitted functions that compute forward, from the call to the end of its work."""
+def _jitted(trace: HostTrace) -> JaxCalls | None:
+    """Return the calls of jitted functions, None if they are unknown."""
     from tfperf.trace.jax import find_jax_calls  # few traces are of JAX
 
-    calls = find_jax_calls(trace)
+    return find_jax_calls(trace)
+
+
+def _done(trace: HostTrace, calls: JaxCalls) -> Int64s:
+    """Return the end of the work of each call; -1 if it is unknown, as of calls on several threads at a time."""
+    if trace.device_kind != "tpu" and (calls.start[1:] < calls.end[:-1]).any():
+        return np.full(len(calls.row), -1, np.int64)
+    return np.where(calls.work.end >= 0, np.maximum(calls.work.end, calls.end), -1)
+
+
+def _forward(trace: HostTrace) -> tuple[Requests, ...]:
+    """Return the calls of jitted functions that compute forward, from the call to the end of its work."""
+    calls = _jitted(trace)
     if calls is None:
         return ()
     judging = np.array([judges(name) for name in calls.names], np.bool_)[calls.name]
-    calls = calls.only(calls.of_class("forward") & ~judging)
-    done = np.where(calls.work.end >= 0, np.maximum(calls.work.end, calls.end), -1)
-    names = [calls.names[name] for name in calls.name.tolist()]
-    return _grouped(trace, names, JITTED, Spans(calls.start, done, calls.compiles), sure=False)
+    chosen = calls.of_class("forward") & ~judging
+    spans = Spans(calls.start[chosen], _done(trace, calls)[chosen], calls.compiles[chosen])
+    names = [calls.names[name] for name in calls.name[chosen].tolist()]
+    return _grouped(trace, names, JITTED, spans, sure=False)
 
 
 def _with_batches(trace: HostTrace, found: tuple[Requests, ...], rows: Int64s) -> HostRequests:
