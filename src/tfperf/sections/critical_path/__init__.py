@@ -86,10 +86,10 @@ def build(results: Results) -> Section:
     facts = [Fact("step", "Step", path.step_ps / PS_PER_MS, "ms", f"{of}, the median step")]
     for kind, title in _KINDS.items():
         total_ps = sum(part.total_ps for part in path.parts if part.kind == kind)
-        share = Quantity(f"critical_path: {kind}", percent(total_ps, path.step_ps), of=of)
-        facts.append(
-            Fact(f"{kind}_ms", title.capitalize(), total_ps / PS_PER_MS, "ms", f"{share} of it", quantities=(share,))
-        )
+        key, total_ms = f"critical_path: {kind}", total_ps / PS_PER_MS
+        share, time = Quantity(key, percent(total_ps, path.step_ps), of=of), Quantity(key, total_ms, "ms", of)
+        note, quantities = f"{share} of it", (time, share)
+        facts.append(Fact(f"{kind}_ms", title.capitalize(), total_ms, "ms", note, quantities=quantities))
     return Section(
         "critical_path",
         _TITLE,
