@@ -19,6 +19,7 @@ from tfperf.base.arrays import (
     distinct_index,
     group_sums,
     intersection,
+    is_any,
     lookup,
     median,
     medians,
@@ -149,3 +150,10 @@ def test_medians_of_groups(scale: int) -> None:
     assert starts.tolist() == [0, 3, 5]
     assert (medians(ordered, starts) / scale).tolist() == [3, 3, -7]
     assert [len(part) for part in sorted_in_groups(group[:0], values[:0])] == [0, 0]
+
+
+def test_numbers_among_others() -> None:
+    values = np.array([5, -1, 3, 5])
+    assert is_any(values, [5, 7, -1]).tolist() == [True, True, False, True]
+    assert is_any(values, []).tolist() == [False] * 4
+    assert is_any(values[:0], [5]).tolist() == []

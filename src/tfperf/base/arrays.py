@@ -56,6 +56,11 @@ def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
 
 
+def is_any(values: Column, wanted: npt.ArrayLike) -> Bools:
+    """Return which of the numbers are among the wanted ones. `numpy.isin` would import masked arrays."""
+    return lookup(np.sort(np.asarray(wanted, np.int64)), values) >= 0
+
+
 def lookup(ascending: Column, wanted: Column) -> Int64s:
     """Return the first index of each wanted number in an ascending array, or -1 if it is missing."""
     if not len(ascending):

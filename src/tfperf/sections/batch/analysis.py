@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 
 from tfperf.analysis.registry import Host, Tabular
-from tfperf.base.arrays import Bools, Int64s, distinct
+from tfperf.base.arrays import Bools, Int64s, distinct, is_any
 from tfperf.base.units import counted
 from tfperf.trace.event_names import is_gradient, is_iterator, mask
 from tfperf.trace.host_trace import HostTrace
@@ -364,7 +364,7 @@ def stage_evidence(trace: HostTrace, windows: StepWindows) -> Iterator[Evidence]
     names = {name: trace.names[name] for name in distinct(trace.name[rows]).tolist()}
     makers = {_stages(name) for name in names.values() if is_iterator(name)}
     handed_on = {name: maps for name, path in names.items() if (maps := _maps_behind(path, makers)) is not None}
-    found = np.isin(trace.name[rows], list(handed_on))
+    found = is_any(trace.name[rows], [*handed_on])
     rows, sizes = rows[found], sizes[found]
     for size in distinct(sizes).tolist():
         same = sizes == size

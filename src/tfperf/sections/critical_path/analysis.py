@@ -18,7 +18,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Host, Tabular
-from tfperf.base.arrays import EMPTY, MOST, Int64s, Intervals, difference, distinct, union
+from tfperf.base.arrays import EMPTY, MOST, Int64s, Intervals, difference, distinct, is_any, union
 from tfperf.trace.device.device_work import device_label
 from tfperf.trace.device.kernels import short_name
 from tfperf.trace.host.api_calls import api_calls, api_label
@@ -263,7 +263,7 @@ class _Walk:
         """Keep the parts of events of a thread in this time, and the rest as time without an event."""
         first, last = np.searchsorted(thread.end, start_ps, side="right"), np.searchsorted(thread.start, end_ps)
         start, end = np.maximum(thread.start[first:last], start_ps), np.minimum(thread.end[first:last], end_ps)
-        texts, is_call = self.host.trace.names, np.isin(thread.row[first:last], self.api_rows).tolist()
+        texts, is_call = self.host.trace.names, is_any(thread.row[first:last], self.api_rows).tolist()
         names = self.host.trace.name[thread.row[first:last]].tolist()
         names = [api_label(texts[name]) if call else texts[name] for name, call in zip(names, is_call, strict=True)]
         rest = difference(Intervals(np.array([start_ps]), np.array([end_ps])), union(start, end))
@@ -289,7 +289,7 @@ class _Walk:
             rows = np.arange(of.start, of.stop)
             start, end = trace.start_ps[rows], trace.end_ps[rows]
             inside = (start < self.end_ps) & (end > self.start_ps) & (end > start)
-            inside &= ~np.isin(rows, trace.stat("step_num").event) & (states.code[rows] != State.NONE)
+            inside &= ~is_any(rows, trace.stat("step_num").event) & (states.code[rows] != State.NONE)
             rows, start, end = rows[inside], start[inside], end[inside]
             start, end = np.maximum(start, self.start_ps), np.minimum(end, self.end_ps)
             place, part_start, part_end = own_parts(start, end, nest(start, end).parent, np.ones(len(rows), np.bool_))

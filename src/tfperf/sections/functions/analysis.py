@@ -19,6 +19,7 @@ from tfperf.base.arrays import (
     Int64s,
     Intervals,
     difference,
+    distinct,
     distinct_index,
     group_sums,
     lookup,
@@ -346,7 +347,7 @@ def jitted_functions(calls: JaxCalls, steps: Steps) -> JittedFunctions:
     from tfperf.trace.jax import CLASSES  # few traces are of JAX
 
     functions = []
-    for token in np.unique(calls.token).tolist():
+    for token in distinct(calls.token).tolist():
         mine = np.flatnonzero(calls.token == token)
         compiling = mine[calls.compiles[mine]]
         ran = mine[calls.work.end[mine] >= 0]

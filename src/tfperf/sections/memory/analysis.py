@@ -661,7 +661,7 @@ def _with_callers(trace: HostTrace, op: Int64s, ops: tuple[str, ...]) -> tuple[I
     """Name allocations that still have no op by the innermost event on their thread: `(in tf.constant)`."""
     memory, unnamed = trace.memory, _unnamed(trace.memory, op, ops)
     named, callers = op.copy(), dict[str, int]()
-    for line in np.unique(memory.line[unnamed]).tolist():
+    for line in distinct(memory.line[unnamed]).tolist():
         places = unnamed[memory.line[unnamed] == line]
         rows = np.arange(trace.lines[line].start, trace.lines[line].stop)
         if not len(rows):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tfperf.analysis.registry import SectionSpec, TableSpec, present
-from tfperf.base.arrays import median
+from tfperf.base.arrays import is_any, median
 from tfperf.base.units import PS_PER_MS, counted, format_ms, format_number, listed, percent
 from tfperf.report.model import Column, Data, Fact, Section
 from tfperf.sections.wall.analysis import OMITTED_PARTS, Wall
@@ -51,7 +51,8 @@ def wall_step_ms(wall: Wall) -> float | None:
 
 def modes_text(wall: Wall, slow: Int64s) -> str:
     """Return the durations of slow steps and their regularity as text; empty without slow steps."""
-    others = np.setdiff1d(wall.counted("averaged"), slow)
+    averaged = wall.counted("averaged")
+    others = averaged[~is_any(averaged, slow)]
     if not len(slow) or not len(others):
         return ""
     slow_ms = float(wall.step_ps[slow].mean()) / PS_PER_MS

@@ -17,7 +17,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Host, Tabular
-from tfperf.base.arrays import EMPTY, NO_NUMBERS, Bools, Int64s, Intervals, median, overlap, text_index, touches, union
+from tfperf.base.arrays import (
+    EMPTY,
+    NO_NUMBERS,
+    Bools,
+    Int64s,
+    Intervals,
+    is_any,
+    median,
+    overlap,
+    text_index,
+    touches,
+    union,
+)
 from tfperf.base.display import Plotted
 from tfperf.trace.event_names import is_python_frame, mask, parse_op
 from tfperf.trace.host.activities import Activity
@@ -301,7 +313,7 @@ def _counting(wall: Wall, breakdown: Breakdown) -> Wall:
     # With several steps at the same start, the last one counts.
     order = np.argsort(steps.start_ps, kind="stable")
     at = np.searchsorted(steps.start_ps[order], wall.starts_ps, side="right") - 1
-    is_counted = np.isin(wall.starts_ps, steps.start_ps)
+    is_counted = is_any(wall.starts_ps, steps.start_ps)
     row = order[at[is_counted]]
     flags, flag_of = text_index(steps.flags)
     of_flag = np.array([_PART_OF_FLAG.get(flag, _PARTIAL) if flag else _AVERAGED for flag in flags], np.int64)
