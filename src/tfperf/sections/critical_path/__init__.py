@@ -20,7 +20,7 @@ _COLUMNS = (
 )
 _STRETCH_COLUMNS = (
     Column("number", "#", int, "", "number, in time order"),
-    Column("start_ms", "Start", float, "ms", "time from the start of the step"),
+    Column("start_in_step_ms", "Start", float, "ms", "time from the start of the step"),
     Column("total_ms", "Time", float, "ms", "duration; all rows add up to the step"),
     Column("place", "Place", str, "", "stream with its device, or thread"),
     Column("name", "Mostly", str, "", "op or event with most of the time"),
@@ -46,7 +46,7 @@ def _stretches(results: Results) -> Data | None:
     return {
         **fields(_STRETCH_COLUMNS, stretches),
         "number": list(range(1, len(stretches) + 1)),
-        "start_ms": [each.start_ps / PS_PER_MS for each in stretches],
+        "start_in_step_ms": [each.start_ps / PS_PER_MS for each in stretches],
         "total_ms": [each.total_ps / PS_PER_MS for each in stretches],
     }
 
