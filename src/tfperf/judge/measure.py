@@ -497,6 +497,8 @@ def latency(host: JudgedHost, metric: Metric) -> Measurement:
     found = host.host["requests"].requests
     if not found:
         return unknown("the profile has no requests: docs/requests.md lists the events that are requests")
+    if lacking := why_devices_unknown(host.breakdown):
+        return unknown(lacking)
     percent = int(metric.name.removeprefix("latency_p"))
     times = {each.name: percentile_ms(each.latency_ps, percent) for each in found}
     few = next((each for each in found if times[each.name] is None), None)

@@ -168,6 +168,23 @@ def test_a_call_that_waits_for_other_threads(tmp_path: Path) -> None:
     }
 
 
+def test_of_crossing_events_the_earlier_one_counts_first(tmp_path: Path) -> None:
+    """The second event begins 10 us before the end of the first."""
+    found = path_of(tmp_path, *job([CALLS[0], event("one", 20, 40), event("two", 50, 30)], [work("gemm", 30, 2, 1)]))
+    assert times(found) == {
+        (MAIN, "one"): 40,
+        (MAIN, NO_EVENT): 35,  # 0 to 10, 15 to 20 and 80 to 100
+        (MAIN, "two"): 20,
+        (MAIN, "cuLaunchKernel"): 5,
+    }
+
+
+def test_a_chain_needs_the_events_of_its_devices(tmp_path: Path) -> None:
+    """Five of ten launches have no kernel."""
+    results = results_of(trace_of(tmp_path, *job([*CALLS, event(WAIT, 20, 80)], [work("add", 53, 37, 2)])))
+    assert "No chain: events of devices are missing." in build(results).notes
+
+
 def test_a_job_without_a_gpu_or_without_steps_has_none(tmp_path: Path) -> None:
     alone = plane("/host:CPU", line("python", *marks()))
     assert result_of(tmp_path, "critical_path", alone).why_none == "no host has a GPU"

@@ -170,6 +170,16 @@ def test_a_call_on_a_gpu_lasts_until_its_kernel_is_done(tmp_path: Path) -> None:
     assert build(results).notes == ("The latency of 1 batch of predict is unknown.",)
 
 
+def test_calls_whose_kernels_may_be_missing_have_no_latency(tmp_path: Path) -> None:
+    calls = [call("predict_function", 100 * number, 20) for number in range(10)]
+    launches = [event("cuLaunchKernel", 100 * number + 5, 5, correlation_id=number + 1) for number in range(10)]
+    kernels = [event("gemm", 100 * number + 15, 45, correlation_id=number + 1) for number in range(5, 10)]
+    planes = host(*calls, *launches), gpu(*kernels)
+    assert build(requests_of(tmp_path, *planes)[1]).notes == ("The latency of 10 batches of predict is unknown.",)
+    outcome = tfperf.check(logdir_of(tmp_path, a=space(*planes)), max_p50="1ms")
+    assert (outcome.exit_code, "device events are missing" in outcome.judged[0].why) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("function", "made", "step_kind", "kind"),
     [

@@ -24,6 +24,7 @@ from tfperf.trace.device.kernels import short_name
 from tfperf.trace.host.api_calls import api_calls, api_label
 from tfperf.trace.host.host_state import State
 from tfperf.trace.nesting import nest, own_parts
+from tfperf.trace.steps.breakdown import lacks_devices
 from tfperf.trace.steps.steps import chosen_step
 
 Kind = Literal["device", "host", "unknown"]
@@ -79,6 +80,8 @@ def analyze(host: Host) -> CriticalPath:
     row = chosen_step(steps, "median")
     if host.trace.device_kind != "gpu" or not len(host.device_work.rows):
         return CriticalPath(why_none="the profile has no work of a GPU")
+    if lacks_devices(host["steps"]):
+        return CriticalPath(why_none="events of devices are missing")
     if host.as_tensorflow or row is None:
         return CriticalPath(why_none=steps.explanation if row is None else "its steps have another time axis")
     walk = _Walk(host, int(steps.start_ps[row]), int(steps.end_ps[row]))
@@ -294,6 +297,11 @@ class _Walk:
             start, end = np.maximum(start, self.start_ps), np.minimum(end, self.end_ps)
             place, part_start, part_end = own_parts(start, end, nest(start, end).parent, np.ones(len(rows), np.bool_))
             order = np.argsort(part_start, kind="stable")
+            place, part_start, part_end = place[order], part_start[order], part_end[order]
+            # If events cross, the earlier one counts until its end.
+            part_start = np.maximum(part_start, np.append(self.start_ps, np.maximum.accumulate(part_end)[:-1]))
+            lasts = part_end > part_start
+            place, part_start, part_end = place[lasts], part_start[lasts], part_end[lasts]
             whole = Intervals(np.array([self.start_ps]), np.array([self.end_ps]))
             gaps = difference(whole, union(start, end)) if len(rows) else whole
             recorded = states.lines.get(line, {}).get(State.SYNC, EMPTY)
@@ -311,11 +319,7 @@ class _Walk:
             kind = np.repeat(np.arange(len(waits)), [len(each.start) for each in waits])
             by_time = np.argsort(begin, kind="stable")
             self.threads[line] = _Thread(
-                rows[place[order]],
-                part_start[order],
-                part_end[order],
-                Intervals(begin[by_time], until[by_time]),
-                kind[by_time].tolist(),
+                rows[place], part_start, part_end, Intervals(begin[by_time], until[by_time]), kind[by_time].tolist()
             )
         return self.threads[line]
 

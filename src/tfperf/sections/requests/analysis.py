@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.analysis.registry import HasTable, Host
 from tfperf.base.arrays import (
@@ -25,6 +26,7 @@ from tfperf.base.units import PS_PER_MS, counted
 from tfperf.trace.event_names import BATCH_SIZES, enters_batch, infers, is_jitted_call, is_keras_predict, judges, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import last_around, outermost
+from tfperf.trace.steps.breakdown import lacks_devices
 from tfperf.trace.steps.find_steps import find_steps
 from tfperf.trace.steps.requests import find_requests
 from tfperf.trace.steps.step_calls import find_calls
@@ -117,7 +119,10 @@ def analyze(host: Host) -> HostRequests:
         is_keras = any(map(is_keras_predict, trace.names))
         found = () if is_keras else _marked(host, is_jax=is_jax)
         found = found or (() if is_jax else _predicted(host, steps, PREDICT if is_keras else CALLS))
-    return HostRequests(requests=found or (_forward(trace) if is_jax and kinds else ()))
+    found = found or (_forward(trace) if is_jax and kinds else ())
+    if lacks_devices(host["steps"]):  # the work that ends a call may be missing
+        found = tuple(replace(each, latency_ps=NO_NUMBERS) for each in found)
+    return HostRequests(requests=found)
 
 
 class Spans(NamedTuple):
