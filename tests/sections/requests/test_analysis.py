@@ -64,6 +64,14 @@ def test_a_server_has_requests_that_wait_for_padded_batches(tmp_path: Path) -> N
     assert "batch_timeout_micros" in section.findings[0].action
 
 
+def test_more_padding_than_rows_is_unknown(tmp_path: Path) -> None:
+    sizes = event("ConcatInputTensors", 61, 1, batch_size_after_padding=4, padding_amount=5)
+    batch = event("ProcessBatch", 60, 30, _c=1, _ct=4)
+    found, results = requests_of(tmp_path, host(event("SessionRun", 0, 95, model_id="m"), batch, sizes))
+    assert [(each.rows, each.padding) for each in found.batches] == [(None, 0)]
+    assert not build(results).findings
+
+
 def test_the_first_screen_of_a_server_is_about_requests(tmp_path: Path) -> None:
     screen = first_screen(results_of(trace_of(tmp_path, server())))
     assert screen.findings[0].text == "The job is a server: 2 requests of SessionRun, 100,000 per second."

@@ -77,6 +77,7 @@ def test_which_steps_are_selected(numbers: list[int], kinds: str, wanted: StepRa
         ([5, 6], (7, 9), "steps 7..9 do not exist; the steps are 5..6"),
         ([5, 6], (None, 4), r"steps ..4 do not exist; the steps are 5..6"),
         ([5], (7, 7), "step 7 does not exist; the only step is 5"),
+        ([0, 0], (3, 4), "steps 3..4 do not exist; all steps have the number 0"),
         ([], (7, 9), "the profile has no steps; omit --steps, or name the step events with --step-marker"),
     ],
 )

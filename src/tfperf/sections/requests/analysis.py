@@ -250,7 +250,7 @@ def _with_batches(trace: HostTrace, found: tuple[Requests, ...], rows: Int64s) -
     size, known = trace.known_at("batch_size_after_padding", sized)
     padding = trace.number_at("padding_amount", sized)
     after, padded = np.full(len(rows), -1, np.int64), np.zeros(len(rows), np.int64)
-    is_known = (place >= 0) & known
+    is_known = (place >= 0) & known & (padding >= 0) & (padding <= size)
     after[place[is_known]], padded[place[is_known]] = size[is_known], padding[is_known]
     # A batch consumes what its requests produce.
     entered = trace.host_events(mask(trace.names, enters_batch))

@@ -77,7 +77,9 @@ def no_such_steps(numbers: Int64s, wanted: StepRange) -> str:
         return "the profile has no steps; omit --steps, or name the step events with --step-marker"
     text, low, high = range_text(wanted), int(numbers.min()), int(numbers.max())
     missing = f"steps {text} do not exist" if ".." in text else f"step {text} does not exist"
-    return f"{missing}; {f'the only step is {low}' if low == high else f'the steps are {low}..{high}'}"
+    if low == high:
+        return f"{missing}; {'the only step is' if len(numbers) == 1 else 'all steps have the number'} {low}"
+    return f"{missing}; the steps are {low}..{high}"
 
 
 def selected_rows(steps: Steps, wanted: StepRange) -> tuple[int, int]:
