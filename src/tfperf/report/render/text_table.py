@@ -256,19 +256,15 @@ def cut_note(table: Table) -> str:
 
 def tree_texts(names: Sequence[str], depths: Sequence[int], branches: Branches) -> list[str]:
     """Return the names with their branches; a name's parent is the last one of less depth, counted from 0."""
-    texts = []
-    for row, (name, depth) in enumerate(zip(names, depths, strict=True)):
-        above = (
-            branches.passing if _level_continues(depths, row, level) else branches.nothing for level in range(1, depth)
-        )
-        last = (branches.middle if _level_continues(depths, row, depth) else branches.last) if depth > 0 else ""
+    texts: list[str] = []
+    follows: list[bool] = []  # By level: whether another name of it follows before one of a lower level.
+    for name, depth in zip(reversed(names), reversed(depths), strict=True):
+        follows += [False] * (depth + 1 - len(follows))
+        above = (branches.passing if goes_on else branches.nothing for goes_on in follows[1:depth])
+        last = (branches.middle if follows[depth] else branches.last) if depth > 0 else ""
         texts.append("".join(above) + last + name)
-    return texts
-
-
-def _level_continues(depths: Sequence[int], row: int, level: int) -> bool:
-    """Return whether another name of this level follows before one of a lower level."""
-    return next((depth for depth in depths[row + 1 :] if depth <= level), 0) == level
+        follows[depth:] = [True]
+    return texts[::-1]
 
 
 def table_lines(table: TextTable, width: int, *, interactive: bool) -> list[Line]:
