@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -84,8 +85,9 @@ def half_fetched_job() -> bytes:
 
 def bare_job(*step_us: float) -> bytes:
     """Steps with these durations, and nothing in them."""
-    starts_us = [sum(step_us[:number]) for number in range(len(step_us))]
-    return space(host(*(event("train", starts_us[n], length, step_num=n) for n, length in enumerate(step_us))))
+    ends_us = accumulate(step_us)
+    marks = enumerate(zip(ends_us, step_us, strict=True))
+    return space(host(*(event("train", end - length, length, step_num=number) for number, (end, length) in marks)))
 
 
 def noisy_job(step_us: float, steps: int = 40) -> bytes:
