@@ -11,6 +11,7 @@ from builders import Event, Line, Plane, event, host, line, marks, plane, ref, r
 from builders import iterator_call as call
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from sections.diagnosis.made import (
     CALL,
     FETCH,
@@ -334,6 +335,16 @@ def test_memory_is_judged_without_steps_too(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(event(OP, 0, 10), allocation(5, 950)))
     assert found.headline.startswith("No step time was measured: ")
     assert codes_of(found.causes) == ["memory_pressure"]
+
+
+def test_a_full_memory_is_on_the_first_screen(tmp_path: Path) -> None:
+    """Its gain is unknown, so it is the last cause."""
+    results = results_of(trace_of(tmp_path, host(event(OP, 0, 10), allocation(5, 950))))
+    found = results["diagnosis"]
+    others = (replace(found.causes[0], code=code) for code in ("host_ops", "input_wait", "launch_bound"))
+    results._combined["diagnosis"] = replace(found, causes=(*others, *found.causes))
+    brief = [finding.code for finding in build(results).findings if finding.level == "brief"]
+    assert brief == ["nothing", "host_ops", "memory_pressure"]
 
 
 def test_ops_on_the_host_that_a_device_waits_for(tmp_path: Path) -> None:

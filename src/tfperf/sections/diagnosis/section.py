@@ -93,7 +93,9 @@ def _findings(diagnosis: Diagnosis) -> tuple[Finding, ...]:
         quantities = [share for share in shares if (share.value or 0.0) >= _LEAST_SHARE]
         quantities += [quantity for each in diagnosis.computed for quantity in _of_computed(diagnosis, each)]
         findings.append(Finding("nothing", "info", diagnosis.headline, quantities=tuple(quantities)))
-    shown = [cause for cause in causes if not cause.is_aside][: _SHOWN - len(findings)]
+    # Memory that is nearly full has no gain, so it comes last, but is a problem.
+    shown = sorted((cause for cause in causes if not cause.is_aside), key=lambda cause: _severity(cause) != "problem")
+    shown = shown[: _SHOWN - len(findings)]
     for cause in causes:
         findings.append(finding_of(cause, "brief" if cause in shown else "full"))
         named = cause.title if cause.kind in _MAIN_KINDS else f"{cause.title} of {step_word(cause.kind)}s"
