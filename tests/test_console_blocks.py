@@ -35,7 +35,7 @@ SHORTER = {
     # As on other pages: `shared_runs.py` runs each once. capture/test_script_run.py has steps, and profiles by time.
     "train.py --epochs 3": "train.py",
     "--steps 50..59 train.py": "train.py",
-    "--after 30s --duration 2s train.py": "train.py",
+    "--after 30s --duration 500ms train.py": "train.py",
     "--host-tracer-level 3 train.py": "train.py",
     "--profiler-option gpu_max_activity_api_events=4000000 train.py": "train.py",
     "--profiler-option tpu_trace_mode=TRACE_COMPUTE train.py": "train.py",
@@ -43,6 +43,7 @@ SHORTER = {
 }
 HERE = {
     "https://host/logs/plugins/profile/run/vm.xplane.pb": "logs",
+    "/data/team/logs /data/nightly": "logs logs_after",
     "s3://bucket/reports/": "",
     "s3://bucket/": "",
     "gs://bucket/": "",
