@@ -495,6 +495,7 @@ def fullest_allocator(host: JudgedHost) -> Allocator | None:
 def latency(host: JudgedHost, metric: Metric) -> Measurement:
     """Return the percentile of the latency of the slowest model or function, each of which needs enough requests."""
     found = host.host["requests"].requests
+    found = tuple(each for each in found if each.is_inference) or found
     if not found:
         return unknown("the profile has no requests: docs/requests.md lists the events that are requests")
     if lacking := why_devices_unknown(host.breakdown):

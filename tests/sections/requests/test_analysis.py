@@ -265,6 +265,31 @@ def test_causes_of_loops_are_not_causes_of_inference(tmp_path: Path) -> None:
     assert "small_work_per_step" not in texts[0]
 
 
+def test_time_between_requests_is_no_problem_of_the_program(tmp_path: Path) -> None:
+    calls = [each for number in range(9) for each in jax.call("predict", 2000 * number, 90)]
+    runs = [each for number in range(9) for each in jax.run(number, 1, 2000 * number + 10, 50, "dot.0")]
+    trace = jax.jax_trace(tmp_path, {1: ("jit_predict", (jax.FORWARD,))}, calls, runs)
+    found = results_of(trace)["diagnosis"]
+    (cause,) = [each for each in found.causes if each.code == "python_between_steps"]
+    assert (cause.title, cause.actions, cause.gain_ms) == ("Time between requests", (), 0.0)
+    assert cause.detail.startswith("waiting for callers, or ")
+    assert found.headline.startswith("No cause worth fixing")
+
+
+def test_limits_on_latency_judge_inference_rather_than_other_calls(tmp_path: Path) -> None:
+    made = [("predict", 2000 * number) for number in range(20)] + [("model", 50_000)]
+    calls = [each for function, at in made for each in jax.call(function, at, 90)]
+    runs = [
+        each
+        for number, (function, at) in enumerate(made)
+        for each in jax.run(number, 1 + (function == "model"), at + 10, 50, "dot.0")
+    ]
+    programs = {1: ("jit_predict", (jax.FORWARD,)), 2: ("jit_model", (jax.FORWARD,))}
+    jax.jax_trace(tmp_path, programs, calls, runs)
+    outcome = tfperf.check(next(tmp_path.rglob("*.xplane.pb")), max_p95="1ms")
+    assert (outcome.exit_code, outcome.judged[0].why) == (0, "of 20 calls of predict.")
+
+
 def test_training_marks_are_no_requests(tmp_path: Path) -> None:
     assert requests_of(tmp_path, host(*marks(4)))[0].requests == ()
 

@@ -18,6 +18,7 @@ from tfperf.sections.memory.section import batch_that_fits
 from tfperf.sections.overview.summary import Summary, of_steps
 from tfperf.sections.tfdata.whatif import faster_without
 from tfperf.trace.steps.categories import CATEGORY_TITLES
+from tfperf.trace.steps.steps import INFERENCE
 
 if TYPE_CHECKING:
     from tfperf.sections.hosts.analysis import Hosts, Straggler
@@ -148,6 +149,8 @@ class Case(Struct, frozen=True, kw_only=True):
             return None
         if code == "larger_batch" and (fits := batch_that_fits(self.results)) is not None:
             text += f": {fits.examples:,} may fit in memory"
+        if code == "larger_batch" and self.summary.kind == INFERENCE:
+            text += ", if each request may take longer"
         share = share or Range(*advice.saves)
         least, most = cost_percent.low * share.low / 100.0, cost_percent.high * share.high / 100.0
         rest_ms = Range(1.0 - most, 1.0 - least).scaled(self.step_ms)

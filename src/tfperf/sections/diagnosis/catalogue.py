@@ -277,7 +277,7 @@ CAUSE_TITLES: Mapping[str, tuple[str, ...]] = {
     "waiting_for_results": ("Waiting for results", "Waiting for each result before the next call"),
     "garbage_collection": ("Python garbage collection",),
     "device_sync": ("Calls that wait for the device",),
-    "python_between_steps": ("Python between calls", "Time without recorded events"),
+    "python_between_steps": ("Python between calls", "Time between requests", "Time without recorded events"),
     "waiting_in_calls": ("Waiting inside calls", "Work inside calls"),
     "checkpointing": ("Saving checkpoints",),
     "fetch_results": ("Reading metrics", "Reading variables", "Reading device arrays", "Writing summaries"),

@@ -401,8 +401,9 @@ def small_work_per_step(case: Case) -> Cause | None:
     shares, shown_by = _fixed_work(case)
     between, ready = _between(case), case.program.ready_outside
     is_own = (between is not None and bool(between.function)) or (ready is not None and ready.high < _HALF_PERCENT)
-    is_asked = case.summary.kind == INFERENCE and case.program.api != "keras"  # the time between depends on callers
-    if shares and (is_own or is_asked):  # a function of the program takes half of the time, or the program waits
+    if shares and (
+        is_own or _depends_on_callers(case)
+    ):  # a function of the program takes half of the time, or the program waits
         shares = {**shares, "all_others": 0.0}
     python = shares.get("all_others", 0.0)
     if sum(shares.values()) < _FIXED_PERCENT or python * case.step_ms / 100.0 > _FRAMEWORK_MS:
@@ -604,18 +605,28 @@ def python_between_steps(case: Case) -> Cause | None:
     ready = case.program.ready_outside
     does = _what_python_does(between, ready)
     detail, quantities = _between_calls(case, between, ready)
-    return case.cause(
+    is_asked = _depends_on_callers(case) and does != "computes"
+    title = "Time between requests" if is_asked else "Python between calls"
+    if is_asked:
+        detail = f"waiting for callers, or {detail}" if between is None else f"waiting for callers, or Python; {detail}"
+    found = case.cause(
         "python_between_steps",
-        f"Python between calls, which {does}," if does else "Python between calls",
+        f"{title}, which {does}," if does and not is_asked else title,
         cost,
         detail,
-        actions=_python_actions(case, cost, between, does),
+        actions=() if is_asked else _python_actions(case, cost, between, does),
         rests_on=(Evidence("python", "python_functions", between.function),)
         if between is not None and between.function
         else (in_categories("all_others"),),
         confidence="high" if does else "medium",
         quantities=quantities,
     )
+    return replace(found, gain_ms=0.0) if is_asked else found
+
+
+def _depends_on_callers(case: Case) -> bool:
+    """Return whether the time between calls may be that between requests; `predict` of Keras reads a dataset."""
+    return case.summary.kind == INFERENCE and case.program.api != "keras"
 
 
 def _what_python_does(between: BetweenCalls | None, ready: Range | None) -> Literal["computes", "waits", ""]:
