@@ -45,14 +45,20 @@ def test_sizes() -> None:
         SIZE.convert("500", None, None)
 
 
-@pytest.mark.parametrize(("text", "steps"), [("3..5", (3, 5)), ("7", (7, 7)), ("0..0", (0, 0)), (" 3..5 ", (3, 5))])
-def test_a_range_of_steps_has_both_its_ends(text: str, steps: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    ("text", "steps"),
+    [
+        *(("3..5", (3, 5)), ("7", (7, 7)), ("0..0", (0, 0)), (" 3..5 ", (3, 5))),
+        *(("3..", (3, None)), ("..5", (None, 5))),
+    ],
+)
+def test_a_range_of_steps_has_its_ends(text: str, steps: tuple[int | None, int | None]) -> None:
     assert step_range(text) == steps
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("5..3", "use 3..5"), ("", "use 3..5"), ("3..", "or 3"), ("-1..3", "or 3"), ("3-5", "or 3"), ("²", "or 3")],
+    [("5..3", "use 3..5"), ("", "use 3..5"), ("..", "or 3"), ("-1..3", "or 3"), ("3-5", "or 3"), ("²", "or 3")],
 )
 def test_what_is_not_a_range_of_steps(text: str, words: str) -> None:
     with pytest.raises(click.BadParameter, match=re.escape(words)):

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,9 @@ def with_client(connect: Callable[[], Any], talk: Callable[[Client], Awaitable[A
         async with Client(connect(), mode=mode) as client:
             return await talk(client)
 
-    return anyio.run(session)
+    # The browser of other tests leaves an event loop in this thread.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(anyio.run, session).result()
 
 
 def text_of(result: Any) -> str:

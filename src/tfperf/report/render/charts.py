@@ -99,9 +99,10 @@ def segment_bar_lines(bars: Sequence[SegmentBar], width: int) -> list[Line]:
             saved = min(round(count * segment.saved / segment.value), count - 1) if segment.value and count else 0
             drawn += [Part(style.letter * (count - saved) + _SAVED * saved, style.look)] if count else []
             of = f" of {bar.short_title}" if bar is not bars[0] else ""
-            for entries, longest in ((whole, width), (cut, _LONGEST_ENTRY)):
-                title = shorten(safe(segment.title), longest, mark=PLAIN_ELLIPSIS)
-                text = f" {title} {segment.share}{of}"
+            rest = f" {segment.share}{of}"
+            room = width - cells(f"{style.letter} {rest}")
+            for entries, longest in ((whole, room), (cut, min(room, _LONGEST_ENTRY))):
+                text = f" {shorten(safe(segment.title), longest, mark=PLAIN_ELLIPSIS)}{rest}"
                 entries.setdefault((segment.role, segment.title), [Part(style.letter, style.look), Part(text)])
         lines.append(drawn)
     # A screen has no third line to spare for whole titles or the mark alone.
