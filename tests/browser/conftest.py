@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -74,9 +75,9 @@ _ALL_DRAWN = """() => [...document.querySelectorAll('.chart:empty')].every(
     place => isEmpty(chartData[place.id.slice('chart-'.length)]))"""
 
 
-@pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Return a function that opens a report as a page; options are those of a context (colours, size, no scripts).
+@contextmanager
+def opener(browser: Browser, folder: Path) -> Iterator[Open]:
+    """Yield a function that opens a report as a page; options are those of a context (colours, size, no scripts).
 
     Every section is unfolded, unless the test says otherwise. A page must not complain (errors on the console, those
     of its policy among them, exceptions, dialogs), nor ask for anything but itself and what the test allows.
@@ -91,15 +92,24 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
         dialog.dismiss()
 
     def open_report(
-        report: Report | str, *, anchor: str = "", unfold: bool = True, also: tuple[str, ...] = (), **options: Any
+        report: Report | str,
+        *,
+        anchor: str = "",
+        unfold: bool = True,
+        also: tuple[str, ...] = (),
+        first: str = "",
+        **options: Any,
     ) -> Page:
-        file = tmp_path / f"page{len(contexts)}.html"
+        """Open a page; `first` is a script that runs before those of the page."""
+        file = folder / f"page{len(contexts)}.html"
         file.write_text(report if isinstance(report, str) else render(report, "html"), encoding="utf-8")
         context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
         context.set_default_timeout(20_000)
         contexts.append(context)
         expected.extend((file.as_uri(), *also))
         page = context.new_page()
+        if first:
+            page.add_init_script(first)
         page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("dialog", refuse)
@@ -118,3 +128,17 @@ def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert (complaints, requests) == ([], expected)
+
+
+@pytest.fixture
+def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+    """Return the function of `opener`; the pages are those of one test."""
+    with opener(browser, tmp_path) as open_report:
+        yield open_report
+
+
+@pytest.fixture(scope="module")
+def open_shared(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+    """Return the function of `opener`, for pages that several tests of a file look at."""
+    with opener(browser, tmp_path_factory.mktemp("shared")) as open_report:
+        yield open_report

@@ -95,6 +95,15 @@ def whole_report(count: int = 60) -> Report:
     )
 
 
+@pytest.fixture(scope="module")
+def whole_page(open_shared: Open) -> Any:
+    """Return the page of `whole_report`, for tests that look at it and change nothing."""
+    page = open_shared(whole_report(), color_scheme="light")
+    # On a busy machine the frame in which charts are painted may be still to come.
+    page.evaluate("drawn.forEach(({ chart }) => chart.getZr().flush())")
+    return page
+
+
 def names(page: Page, table: int = 0, column: int = 1) -> list[str]:
     return page.locator(f"#table-{table} tbody tr td:nth-child({column + 1})").all_inner_texts()
 
@@ -106,18 +115,14 @@ def heading(page: Page, title: str) -> Locator:
 # --- what is seen ---
 
 
-def test_the_page_loads_alone_and_without_a_complaint(open_page: Open) -> None:
-    page = open_page(whole_report())
-    assert page.title() == "night: tfperf report"
-    assert page.locator(".verdict").inner_text().split("\n")[0].casefold() == "problem"
-    assert page.get_by_text("64.4% of the step time").is_visible()
+def test_the_page_loads_alone_and_without_a_complaint(whole_page: Any) -> None:
+    assert whole_page.title() == "night: tfperf report"
+    assert whole_page.locator(".verdict").inner_text().split("\n")[0].casefold() == "problem"
+    assert whole_page.get_by_text("64.4% of the step time").is_visible()
 
 
-def test_every_chart_is_drawn_and_has_its_words(open_page: Open) -> None:
-    page = open_page(whole_report())
-    # On a busy machine the frame in which charts are painted may be still to come.
-    page.evaluate("drawn.forEach(({ chart }) => chart.getZr().flush())")
-    drawn = page.evaluate(
+def test_every_chart_is_drawn_and_has_its_words(whole_page: Any) -> None:
+    drawn = whole_page.evaluate(
         """[...document.querySelectorAll(".chart")].map(place => {
             const canvas = place.querySelector("canvas");
             const pixels = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
@@ -126,13 +131,13 @@ def test_every_chart_is_drawn_and_has_its_words(open_page: Open) -> None:
     )
     assert len(drawn) == 5
     assert all(colours > 10 for colours in drawn)
-    images = page.get_by_role("img").all()
+    images = whole_page.get_by_role("img").all()
     assert len(images) == 5
     for image in images:
-        words = page.locator(f"#{image.get_attribute('aria-describedby')}").text_content()
+        words = whole_page.locator(f"#{image.get_attribute('aria-describedby')}").text_content()
         assert words is not None
         assert any(character.isdigit() for character in words)
-    page.get_by_role("img", name="Step time (ms)").wait_for()
+    whole_page.get_by_role("img", name="Step time (ms)").wait_for()
 
 
 def test_hovering_over_a_step_shows_its_parts_and_its_flag(open_page: Open) -> None:
@@ -146,10 +151,9 @@ def test_hovering_over_a_step_shows_its_parts_and_its_flag(open_page: Open) -> N
     assert tooltip == "Step 19  (retrace): 64.0 ms\nDevice compute  60.0 ms\nInput  4.00 ms"
 
 
-def test_one_odd_step_does_not_press_the_others_flat(open_page: Open) -> None:
-    page = open_page(whole_report())
-    assert page.evaluate("drawn[0].chart.getOption().yAxis[0].max") == pytest.approx(12.0)
-    assert page.get_by_text("Cut off at 12 ms: 64.0 ms (step 19).").is_visible()
+def test_one_odd_step_does_not_press_the_others_flat(whole_page: Any) -> None:
+    assert whole_page.evaluate("drawn[0].chart.getOption().yAxis[0].max") == pytest.approx(12.0)
+    assert whole_page.get_by_text("Cut off at 12 ms: 64.0 ms (step 19).").is_visible()
 
 
 def test_many_steps_can_be_zoomed(open_page: Open) -> None:
@@ -281,16 +285,15 @@ def test_a_tree_folds_and_a_sorted_one_is_a_list(open_page: Open) -> None:
     assert names(page, 1, 0) == ["Range", "Zip", "Map", "Batch", "Root"]
 
 
-def test_values_read_as_in_the_other_formats(open_page: Open) -> None:
-    page = open_page(whole_report())
+def test_values_read_as_in_the_other_formats(whole_page: Any) -> None:
     numbers = [0.0, 0.5, 2.5, 0.125, 0.375, 1.005, 0.075, 8.345, 10.25, 99.95, 99.96, 0.0004, 0.04, 999.5, 1234567.0]
     numbers += [-0.0, -0.02, -0.0001, -0.5, -99.97, -1234567.0]
     numbers += [-1.5, 2.0**40, 1023.99, 12.25, 0.0625, 1e15, 123.45, 1e-7, *(1.1**power for power in range(-99, 300))]
     for unit in ("", "ms", "us", "%", "count", "bytes"):
-        shown = page.evaluate(f"numbers => numbers.map(number => valueText(number, {unit!r}))", numbers)
+        shown = whole_page.evaluate(f"numbers => numbers.map(number => valueText(number, {unit!r}))", numbers)
         expected = [cell_text(number, unit) for number in numbers]
         assert [row for row in zip(numbers, shown, expected, strict=True) if row[1] != row[2]] == [], unit
-    assert page.evaluate("valueText(null, 'ms')") == "-"
+    assert whole_page.evaluate("valueText(null, 'ms')") == "-"
 
 
 # --- without a mouse, without scripts, on paper ---
@@ -388,20 +391,18 @@ def test_paper_has_every_section(open_page: Open) -> None:
 # --- names and axes ---
 
 
-def test_names_of_bars_keep_what_tells_them_apart(open_page: Open) -> None:
-    page = open_page(whole_report())
+def test_names_of_bars_keep_what_tells_them_apart(whole_page: Any) -> None:
     names = [f"model/transformer/encoder/layer_{layer}/attention/query/MatMul" for layer in (1, 11, 2)]
-    short = page.evaluate("names => shortApart(names, 30)", names)
+    short = whole_page.evaluate("names => shortApart(names, 30)", names)
     assert len(set(short)) == 3
     assert all(len(name) <= 30 for name in short)
     assert all(f"{layer}/" in name for layer, name in zip((1, 11, 2), short, strict=True))
-    assert page.evaluate("twoLines('gradient_tape/sequential/conv2d', 20)") == "gradient_tape/\nsequential/conv2d"
+    assert whole_page.evaluate("twoLines('gradient_tape/sequential/conv2d', 20)") == "gradient_tape/\nsequential/conv2d"
 
 
-def test_axes_start_at_zero_and_have_round_marks(open_page: Open) -> None:
-    page = open_page(whole_report())
+def test_axes_start_at_zero_and_have_round_marks(whole_page: Any) -> None:
     for most, end, step in ((11.6, 12, 2), (256e6, 300e6, 50e6), (0.7, 0.7, 0.1), (5119, 6000, 1000)):
-        axis = page.evaluate("most => roundAxis(most)", most)
+        axis = whole_page.evaluate("most => roundAxis(most)", most)
         assert axis["min"] == 0
         assert (axis["max"], axis["interval"]) == pytest.approx((end, step)), most
 
@@ -483,16 +484,18 @@ def contrast(first: str, second: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_in_both_themes(open_page: Open, scheme: str) -> None:
-    page = open_page(whole_report(), color_scheme=scheme)
-    texts = page.evaluate(CONTRAST)
-    assert len(texts) > 100
-    assert [(text, contrast(ink, ground)) for text, ink, ground in texts if contrast(ink, ground) < 4.5] == []
-    for ink, ground in (("text", "surface"), ("muted", "surface"), ("text", "raised")):
-        assert contrast(*page.evaluate(f"['{ink}', '{ground}'].map(colour)")) >= 4.5
-    # Bars are no text: WCAG wants 3 for what a chart needs to be understood, and every bar has its number in words too.
-    assert contrast(*page.evaluate("['accent', 'surface'].map(colour)")) >= 3
+def test_text_stands_out_in_both_themes(open_page: Open) -> None:
+    page = open_page(whole_report(), color_scheme="light")
+    for scheme, offered in (("light", "Dark theme"), ("dark", "Light theme")):
+        page.emulate_media(color_scheme=scheme)
+        page.get_by_role("button", name=offered).wait_for()
+        texts = page.evaluate(CONTRAST)
+        assert len(texts) > 100
+        assert [(text, contrast(ink, ground)) for text, ink, ground in texts if contrast(ink, ground) < 4.5] == []
+        for ink, ground in (("text", "surface"), ("muted", "surface"), ("text", "raised")):
+            assert contrast(*page.evaluate(f"['{ink}', '{ground}'].map(colour)")) >= 4.5
+        # Bars are no text: WCAG wants 3 for what a chart needs to be understood, and every bar has its number in words.
+        assert contrast(*page.evaluate("['accent', 'surface'].map(colour)")) >= 3
 
 
 def test_the_button_changes_the_theme_and_the_charts(open_page: Open) -> None:
@@ -506,21 +509,22 @@ def test_the_button_changes_the_theme_and_the_charts(open_page: Open) -> None:
     assert page.evaluate("[colour('ground'), drawn[0].chart.getOption().textStyle.color]") == before
 
 
-@pytest.mark.parametrize("width", [400, 1280])
-def test_nothing_is_wider_than_the_window(open_page: Open, width: int) -> None:
-    page = open_page(whole_report(), viewport={"width": width, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_nothing_is_wider_than_the_window(open_page: Open, whole_page: Any) -> None:
+    narrow = open_page(whole_report(), viewport={"width": 400, "height": 800})
+    for page, width in ((narrow, 400), (whole_page, 1280)):
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_landmarks_and_headings_are_in_order(open_page: Open) -> None:
-    page = open_page(whole_report())
+def test_landmarks_and_headings_are_in_order(whole_page: Any) -> None:
     for role in ("banner", "navigation", "main"):
-        assert page.get_by_role(role).count() == 1
-    levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map(heading => Number(heading.tagName[1]))")
+        assert whole_page.get_by_role(role).count() == 1
+    levels = whole_page.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3')].map(heading => Number(heading.tagName[1]))"
+    )
     assert levels[0] == 1
     assert all(after <= before + 1 for before, after in pairwise(levels))
-    assert page.evaluate("document.documentElement.lang") == "en"
-    assert page.evaluate(
+    assert whole_page.evaluate("document.documentElement.lang") == "en"
+    assert whole_page.evaluate(
         """[...document.querySelectorAll("button, input")].every(
             control => control.ariaLabel || control.textContent.trim() || control.labels.length
         )"""

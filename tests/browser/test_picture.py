@@ -31,16 +31,35 @@ ALL = [*SAMPLES, *sorted(OTHERS)]
 BATCHES = [ALL[first : first + 20] for first in range(0, len(ALL), 20)]
 
 
-@pytest.fixture
-def gpu_logdir(tmp_path: Path) -> Path:
-    path = tmp_path / "gpu.xplane.pb"
+NOT_PAINTED = "CanvasRenderingContext2D.prototype.fill = () => {}"
+"""Painting takes most of the time where nobody looks at pixels."""
+
+
+@pytest.fixture(scope="module")
+def gpu_logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("gpu") / "gpu.xplane.pb"
     path.write_bytes(synthetic_gpu())
     return path
 
 
-def drawn(open_page: Open, path: Path, **options: Any) -> Any:
-    report = tfperf.load(path, sections=("diagnosis", "ops", "timeline")).report(("diagnosis", "ops", "timeline"))
-    page = open_page(report, **options)
+@pytest.fixture(scope="module")
+def gpu_page(gpu_logdir: Path) -> str:
+    return page_of(gpu_logdir)
+
+
+@pytest.fixture(scope="module")
+def gpu_steps(open_shared: Open, gpu_page: str) -> Any:
+    """Return a page for several tests; each leaves the pictures as they were."""
+    return drawn(open_shared, gpu_page)
+
+
+def page_of(path: Path) -> str:
+    sections = ("diagnosis", "ops", "timeline")
+    return render(tfperf.load(path, sections=sections).report(sections), "html")
+
+
+def drawn(open_page: Open, html: str, **options: Any) -> Any:
+    page = open_page(html, **options)
     page.wait_for_function("() => document.querySelectorAll('.chart[data-state=drawn]').length === pictures.length")
     return page
 
@@ -83,29 +102,28 @@ def test_every_trace_is_drawn_as_its_table_says(open_page: Open, folders: list[P
         assert sum(len(picture_data(picture)["packed"]) for picture in drawn) <= MOST_BYTES, folder
         sections.append(replace(section, name=f"timeline{number}"))
         pictures += drawn
-    page = open_page(Report({}, {}, tuple(sections)))
+    page = open_page(Report({}, {}, tuple(sections)), first=NOT_PAINTED)
     page.wait_for_function(f"() => pictures.length === {len(pictures)}")
     check_ribbons(page, pictures)
 
 
-def test_hover_says_what_a_block_is(open_page: Open, gpu_logdir: Path) -> None:
+def test_hover_says_what_a_block_is(gpu_steps: Any) -> None:
     """In the first picture, gemm of device 0 runs from 0.300 to 0.600 ms; above, the ribbon says it computes."""
-    page = drawn(open_page, gpu_logdir)
-    page.evaluate("""() => {
+    gpu_steps.evaluate("""() => {
       const picture = pictures[0];
       const idle = picture.data.groupOfRow.findIndex((group) => picture.data.groups[group].title === "GPU:0");
       picture.hover(picture.x(450000), picture.rowTop[idle + 1] + 5);
     }""")
-    text = page.locator(".tip").first.inner_text()
+    text = gpu_steps.locator(".tip").first.inner_text()
     assert text.splitlines()[0] == "ampere_sgemm_128x64_nn"
     assert "0.300 ms from 0.300 ms on, 0.300 ms of it itself" in text
     assert "op model/dense/MatMul (MatMul)" in text
-    page.evaluate("pictures[0].hover(pictures[0].x(100000), pictures[0].ribbonTops[0] + 5)")
-    assert page.locator(".tip").first.inner_text().startswith("Input wait\n0.200 ms from 0")
+    gpu_steps.evaluate("pictures[0].hover(pictures[0].x(100000), pictures[0].ribbonTops[0] + 5)")
+    assert gpu_steps.locator(".tip").first.inner_text().startswith("Input wait\n0.200 ms from 0")
 
 
-def test_the_pointer_itself_opens_groups_and_selects(open_page: Open, gpu_logdir: Path) -> None:
-    page = drawn(open_page, gpu_logdir)
+def test_the_pointer_itself_opens_groups_and_selects(open_page: Open, gpu_page: str) -> None:
+    page = drawn(open_page, gpu_page)
     lanes = page.locator(".lanes").first
     before = lanes.bounding_box()["height"]
     head = page.evaluate("pictures[0].heads.find(({ number }) => !pictures[0].isOpen[number]).y")
@@ -117,40 +135,38 @@ def test_the_pointer_itself_opens_groups_and_selects(open_page: Open, gpu_logdir
     assert "train" in page.locator(".block-details").first.inner_text()
 
 
-def test_search_highlights_and_counts(open_page: Open, gpu_logdir: Path) -> None:
-    page = drawn(open_page, gpu_logdir)
-    page.locator(".lanes").first.focus()
-    page.keyboard.press("/")
-    page.keyboard.type("RELU")
-    assert page.locator(".found").first.inner_text() == "2 matches"
-    assert page.evaluate("pictures[0].matches.size") == 1
-    page.keyboard.press("Escape")
-    assert page.locator(".found").first.inner_text() == ""
+def test_search_highlights_and_counts(gpu_steps: Any) -> None:
+    gpu_steps.locator(".lanes").first.focus()
+    gpu_steps.keyboard.press("/")
+    gpu_steps.keyboard.type("RELU")
+    assert gpu_steps.locator(".found").first.inner_text() == "2 matches"
+    assert gpu_steps.evaluate("pictures[0].matches.size") == 1
+    gpu_steps.keyboard.press("Escape")
+    assert gpu_steps.locator(".found").first.inner_text() == ""
 
 
-def test_keys_zoom_move_and_go_back(open_page: Open, gpu_logdir: Path) -> None:
-    page = drawn(open_page, gpu_logdir)
-    page.locator(".lanes").first.focus()
-    whole = page.evaluate("[pictures[0].from, pictures[0].to]")
-    page.keyboard.press("w")
-    zoomed = page.evaluate("[pictures[0].from, pictures[0].to]")
+def test_keys_zoom_move_and_go_back(gpu_steps: Any) -> None:
+    gpu_steps.locator(".lanes").first.focus()
+    whole = gpu_steps.evaluate("[pictures[0].from, pictures[0].to]")
+    gpu_steps.keyboard.press("w")
+    zoomed = gpu_steps.evaluate("[pictures[0].from, pictures[0].to]")
     assert zoomed[1] - zoomed[0] < whole[1] - whole[0]
-    page.keyboard.press("d")
-    assert page.evaluate("pictures[0].from") > zoomed[0]
-    page.keyboard.press("a")
-    page.keyboard.press("s")
-    page.keyboard.press("Escape")
-    assert page.evaluate("[pictures[0].from, pictures[0].to]") == whole
-    page.keyboard.press("ArrowRight")
-    first = page.evaluate("pictures[0].selected.row")
-    page.keyboard.press("ArrowDown")
-    assert page.evaluate("pictures[0].selected.row") > first
-    page.keyboard.press("Escape")
-    assert page.evaluate("pictures[0].selected") is None
+    gpu_steps.keyboard.press("d")
+    assert gpu_steps.evaluate("pictures[0].from") > zoomed[0]
+    gpu_steps.keyboard.press("a")
+    gpu_steps.keyboard.press("s")
+    gpu_steps.keyboard.press("Escape")
+    assert gpu_steps.evaluate("[pictures[0].from, pictures[0].to]") == whole
+    gpu_steps.keyboard.press("ArrowRight")
+    first = gpu_steps.evaluate("pictures[0].selected.row")
+    gpu_steps.keyboard.press("ArrowDown")
+    assert gpu_steps.evaluate("pictures[0].selected.row") > first
+    gpu_steps.keyboard.press("Escape")
+    assert gpu_steps.evaluate("pictures[0].selected") is None
 
 
-def test_a_launch_leads_to_its_kernel_and_that_to_the_table(open_page: Open, gpu_logdir: Path) -> None:
-    page = drawn(open_page, gpu_logdir)
+def test_a_launch_leads_to_its_kernel_and_that_to_the_table(open_page: Open, gpu_page: str) -> None:
+    page = drawn(open_page, gpu_page)
     page.evaluate("""() => {
       const { data } = pictures[0];
       const at = data.links.kind.findIndex((kind) => data.links.kinds[kind] === "launches");
@@ -163,7 +179,7 @@ def test_a_launch_leads_to_its_kernel_and_that_to_the_table(open_page: Open, gpu
 
 
 def test_a_cause_leads_to_its_place(open_page: Open) -> None:
-    page = drawn(open_page, ROOT / "sample_traces" / "input_bound", unfold=False)
+    page = drawn(open_page, page_of(ROOT / "sample_traces" / "input_bound"), unfold=False)
     page.get_by_role("link", name="Show it in a step: the longest stretch of Input wait").first.click()
     page.wait_for_function("() => pictures.some((picture) => picture.to - picture.from < picture.data.duration)")
     shown = page.evaluate("pictures.filter((p) => p.to - p.from < p.data.duration).map((p) => [p.from, p.to])")
@@ -175,7 +191,7 @@ def test_hostile_names_are_shown_as_they_are(open_page: Open, tmp_path: Path) ->
     ops = [event(evil, 1000 * n + 100, 500) for n in range(4)]
     path = tmp_path / "evil.xplane.pb"
     path.write_bytes(space(plane("/host:CPU", line(evil, *marks(4, 1000), *ops))))
-    page = drawn(open_page, path)
+    page = drawn(open_page, page_of(path))
     page.evaluate("() => { pictures[0].fold(0); pictures[0].hover(pictures[0].x(200000), pictures[0].rowTop[1] + 5); }")
     assert page.locator(".tip").first.inner_text().splitlines()[0] == evil
     page.evaluate("() => pictures[0].select(blockAt(pictures[0].data, pictures[0].level, 1, 200000, 0))")
@@ -183,21 +199,22 @@ def test_hostile_names_are_shown_as_they_are(open_page: Open, tmp_path: Path) ->
     assert page.locator("img").count() == 0
 
 
-def test_readers_who_do_not_see_it_get_a_table(open_page: Open, gpu_logdir: Path) -> None:
-    page = drawn(open_page, gpu_logdir)
-    cells = page.locator("figure table.visually-hidden").first.locator("td").all_inner_texts()
+def test_readers_who_do_not_see_it_get_a_table(gpu_steps: Any) -> None:
+    cells = gpu_steps.locator("figure table.visually-hidden").first.locator("td").all_inner_texts()
     assert cells[:3] == ["Device compute", "0.420 ms", "42.0%"]
 
 
-@pytest.mark.parametrize(("width", "colours"), [(420, "light"), (420, "dark"), (1280, "dark")])
-def test_narrow_windows_and_both_themes(open_page: Open, gpu_logdir: Path, width: int, colours: str) -> None:
-    page = drawn(open_page, gpu_logdir, viewport={"width": width, "height": 800}, color_scheme=colours)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.evaluate("pictures[0].width") <= width
-    page.emulate_media(media="print")
-    page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert 0 < page.evaluate("pictures[0].width") <= 700
-    page.evaluate("dispatchEvent(new Event('afterprint'))")
+def test_narrow_windows_and_both_themes(open_page: Open, gpu_page: str) -> None:
+    page = drawn(open_page, gpu_page, viewport={"width": 1280, "height": 800}, color_scheme="dark")
+    for width, colours in ((1280, "dark"), (420, "dark"), (420, "light")):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(media="screen", color_scheme=colours)
+        page.wait_for_function("width => pictures[0].width <= width", arg=width)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.emulate_media(media="print")
+        page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert 0 < page.evaluate("pictures[0].width") <= 700
+        page.evaluate("dispatchEvent(new Event('afterprint'))")
 
 
 def test_a_whole_page_has_the_pictures(gpu_logdir: Path) -> None:
