@@ -21,26 +21,28 @@ from tfperf.report.render.flame.drawing import FlameDocument
 Open = Callable[..., Any]
 
 
-@pytest.fixture
-def flame(tmp_path: Path) -> str:
+@pytest.fixture(scope="module")
+def flame(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Two layers; the first has an op whose name is too long for its box."""
     times = {"first/an_op_with_a_long_name": 100, "first/MatMul": 500, "second/Relu": 400}
     records = [ran(name, 1, time) for name, time in times.items()]
-    of = model(tmp_path, [node(name, "Op") for name in times], {1: run_metadata({CPU: records})})
+    folder = tmp_path_factory.mktemp("flame")
+    of = model(folder, [node(name, "Op") for name in times], {1: run_metadata({CPU: records})})
     return view_page(show_tree(of, "scope", options_from({"order_by": "micros"})), "micros", "a title")
 
 
 @pytest.mark.parametrize("width", [1400, 420])
-@pytest.mark.parametrize("colours", ["light", "dark"])
-def test_boxes_fit_the_window(open_page: Open, flame: str, width: int, colours: str) -> None:
-    page = open_page(flame, viewport={"width": width, "height": 700}, color_scheme=colours)
-    outer = page.locator(".flame").bounding_box()
-    places = [box.bounding_box() for box in page.locator(".box").all()]
-    assert outer
-    assert len(places) == 6
-    assert all(place and place["x"] >= outer["x"] - 1 for place in places)
-    assert all(place and place["x"] + place["width"] <= outer["x"] + outer["width"] + 1 for place in places)
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+def test_boxes_fit_the_window(open_page: Open, flame: str, width: int) -> None:
+    page = open_page(flame, viewport={"width": width, "height": 700}, color_scheme="light")
+    for colours in ("light", "dark"):
+        page.emulate_media(color_scheme=colours)
+        outer = page.locator(".flame").bounding_box()
+        places = [box.bounding_box() for box in page.locator(".box").all()]
+        assert outer
+        assert len(places) == 6
+        assert all(place and place["x"] >= outer["x"] - 1 for place in places)
+        assert all(place and place["x"] + place["width"] <= outer["x"] + outer["width"] + 1 for place in places)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_a_click_zooms_in_and_escape_out(open_page: Open, flame: str) -> None:

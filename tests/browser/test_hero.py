@@ -96,6 +96,14 @@ def test_the_answer_is_seen_without_scrolling(open_page: Open, folder: Path) -> 
         assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
 
 
+@pytest.mark.parametrize("sample", ["custom_loop", "input_bound", "retracing"])
+def test_a_real_report(open_page: Open, sample: str) -> None:
+    page = open_page(page_of(SAMPLES / sample))
+    assert page.locator("canvas").count() >= 4
+    assert page.locator("tbody tr").count() > 50
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
+
+
 def test_causes_are_cards_and_no_tables(open_page: Open) -> None:
     page = open_page(page_of(SAMPLES / "input_bound"), unfold=False)
     place = page.locator("#section-diagnosis")

@@ -12,7 +12,6 @@ from builders import known
 from msgspec.structs import replace
 from report_builders import HOSTILE, section_of
 
-import tfperf
 from tfperf.report.model import (
     BarChart,
     Column,
@@ -529,14 +528,6 @@ def test_landmarks_and_headings_are_in_order(whole_page: Any) -> None:
             control => control.ariaLabel || control.textContent.trim() || control.labels.length
         )"""
     )
-
-
-@pytest.mark.parametrize("sample", ["custom_loop", "input_bound", "retracing"])
-def test_a_real_report(open_page: Open, samples: Path, sample: str) -> None:
-    page = open_page(tfperf.load(samples / sample).report())
-    assert page.locator("canvas").count() >= 4
-    assert page.locator("tbody tr").count() > 50
-    assert page.evaluate("document.documentElement.scrollWidth") <= 1280
 
 
 # --- names that try to be markup, and very many rows ---

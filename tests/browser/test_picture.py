@@ -54,8 +54,8 @@ def gpu_steps(open_shared: Open, gpu_page: str) -> Any:
 
 
 def page_of(path: Path) -> str:
-    sections = ("diagnosis", "ops", "timeline")
-    return render(tfperf.load(path, sections=sections).report(sections), "html")
+    analysis = tfperf.load(path, sections=("diagnosis", "ops", "timeline"))
+    return render(analysis.report(("diagnosis", "ops", "timeline")), "html")
 
 
 def drawn(open_page: Open, html: str, **options: Any) -> Any:
