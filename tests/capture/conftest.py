@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -17,6 +16,7 @@ from typing import Any
 
 import pytest
 from capture.made import Made
+from click.testing import Result
 from job_environment import job_environment
 
 from tfperf.base.errors import CaptureError
@@ -37,6 +37,7 @@ def free_port() -> int:
 class Job:
     port: int
     process: subprocess.Popen[str]
+    arguments: tuple[str | Path, ...] = ()
 
     def wait_until_ready(self) -> None:
         assert self.process.stdout is not None
@@ -44,8 +45,7 @@ class Job:
         assert line.strip() == "ready", (line, self.process.poll())
 
     def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.process.pid, signal.SIGCONT)
+        self.process.send_signal(signal.SIGCONT)
         self.process.kill()
         self.process.wait(30)
         if self.process.stdout:
@@ -56,15 +56,21 @@ def start_job(mode: str, *arguments: str | Path) -> Job:
     port = free_port()
     command = [sys.executable, str(HERE / "job.py"), str(port), mode, *map(str, arguments)]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=job_environment(keras=mode != "idle")
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=job_environment(keras=mode != "plain"),
     )
-    return Job(port, process)
+    return Job(port, process, arguments)
 
 
 @pytest.fixture(scope="session")
-def shared_jobs() -> Iterator[dict[str, Job]]:
-    """Jobs that many tests share, started together: `busy`, `other` (busy too), `idle`."""
-    started = {"busy": start_job("busy"), "other": start_job("busy"), "idle": start_job("idle")}
+def shared_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Job]]:
+    """Jobs that many tests share, started together: `busy` with Keras, `other` without, and `idle`."""
+    works = tmp_path_factory.mktemp("jobs")
+    (works / "other").touch()
+    started = {"busy": start_job("busy"), **{name: start_job("plain", works / name) for name in ("other", "idle")}}
     try:
         for job in started.values():
             job.wait_until_ready()
@@ -82,21 +88,6 @@ def jobs(shared_jobs: dict[str, Job]) -> Iterator[dict[str, Job]]:
     yield shared_jobs
     for job in shared_jobs.values():
         job.process.send_signal(signal.SIGSTOP)
-
-
-@pytest.fixture
-def fresh_job() -> Iterator[Callable[..., Job]]:
-    """Start a job for one test: `fresh_job("busy")`, ready to be profiled."""
-    started: list[Job] = []
-
-    def start(mode: str, *arguments: str | Path) -> Job:
-        started.append(start_job(mode, *arguments))
-        started[-1].wait_until_ready()
-        return started[-1]
-
-    yield start
-    for job in started:
-        job.end()
 
 
 @dataclass
@@ -168,16 +159,17 @@ def start_tfperf(folder: Path, *words: object, **options: Any) -> subprocess.Pop
 
 
 class Capture:
-    """`tfperf capture` in a process of its own, in a folder of its own."""
+    """`tfperf capture` in a folder of its own, which is the current one: in this process, or started in its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, run_tfperf: Callable[..., Result]) -> None:
+        self.folder, self._run_tfperf = folder, run_tfperf
 
     def start(self, *arguments: object) -> subprocess.Popen[str]:
         return start_tfperf(self.folder, "capture", *arguments)
 
     def __call__(self, *arguments: object) -> Done:
-        return ended(self.start(*arguments))
+        done = self._run_tfperf("capture", *arguments)
+        return Done(done.exit_code, done.stdout, done.stderr)
 
     @property
     def traces(self) -> list[Path]:
@@ -185,8 +177,9 @@ class Capture:
 
 
 @pytest.fixture
-def capture(tmp_path: Path) -> Capture:
-    return Capture(tmp_path)
+def capture(tmp_path: Path, run_tfperf: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> Capture:
+    monkeypatch.chdir(tmp_path)
+    return Capture(tmp_path, run_tfperf)
 
 
 @pytest.fixture

@@ -1,9 +1,10 @@
 """A TensorFlow job with a profiler server, run by tests in a process of its own: `python job.py PORT MODE [FILE]`.
 
-Prints "ready" once the server listens and, in mode `busy`, training runs. `idle` does nothing; `later` waits until FILE
-exists and then trains; each batch of `slower` takes 0.1 s as soon as FILE exists.
+Prints "ready" once the server listens and, unless it is `plain`, training runs. `busy` trains with Keras; each batch of
+`slower`, too, which takes 0.1 s as soon as FILE exists; `plain` marks steps without Keras, as long as FILE exists.
 """
 
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 
 def train() -> None:
-    import keras  # An idle job has none.
+    import keras  # A plain job has none.
 
     data = tf.data.Dataset.range(10**9).map(lambda number: tf.random.normal((8,)) + tf.cast(number, tf.float32))
     data = data.batch(32)
@@ -29,6 +30,18 @@ def train() -> None:
     model.fit(data, steps_per_epoch=5, epochs=10**6, verbose=0, callbacks=[ready, pace])
 
 
+def work() -> None:
+    compute = tf.function(lambda x: tf.reduce_sum(x @ x))
+    compute(tf.ones((50, 50)))
+    print("ready", flush=True)
+    for number in itertools.count():
+        while not Path(sys.argv[3]).exists():
+            time.sleep(0.05)
+        with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
+            compute(tf.ones((50, 50)))
+        time.sleep(0.03)
+
+
 def load(batch: Any) -> Any:
     time.sleep(0.1 * Path(sys.argv[3]).exists())
     return batch
@@ -36,11 +49,4 @@ def load(batch: Any) -> Any:
 
 port, mode = int(sys.argv[1]), sys.argv[2]
 tf.profiler.experimental.server.start(port)
-if mode == "later":
-    print("ready", flush=True)
-    while not Path(sys.argv[3]).exists():
-        time.sleep(0.05)
-if mode == "idle":
-    print("ready", flush=True)
-    time.sleep(3600)
-train()
+work() if mode == "plain" else train()

@@ -473,7 +473,7 @@ def test_stderr_has_our_line_alone(capture: Capture) -> None:
     """Of a server that goes away with an error, gRPC would write a line, too."""
     going_away = frame(7, 0, 0, b"\0\0\0\0" + b"\0\0\0\2" + b"stopping")
     with listening(answering(going_away, close=True)) as port:
-        done = capture("--port", port)
+        done = ended(capture.start("--port", port))
     (line,) = done.err.splitlines()
     assert line.startswith(f"Error: lost the connection to localhost:{port} during profiling")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,16 +90,17 @@ def test_an_idle_job_is_called_idle_and_leaves_no_files(jobs: dict[str, Job], ca
     assert list(capture.folder.iterdir()) == []
 
 
-def test_waiting_for_activity_ends_when_the_job_starts_to_work(fresh_job: Callable[..., Job], capture: Capture) -> None:
-    signal_file = capture.folder / "work"
-    job = fresh_job("later", signal_file)
+def test_waiting_for_activity_ends_when_the_job_starts_to_work(jobs: dict[str, Job], capture: Capture) -> None:
+    job = jobs["idle"]
+    works = Path(job.arguments[0])
     waiting = capture.start(
         "--port", job.port, "--duration", "1s", "--wait-for-activity", "60s", "--format", "json", "--logdir", "l"
     )
     read_until(waiting, "is idle; waiting up to 60 s")
     assert waiting.poll() is None
-    signal_file.touch()
+    works.touch()
     done = ended(waiting)
+    works.unlink()
     assert done.code == 0, done.err
     assert len(capture.traces) == 1, done.out
 
@@ -123,18 +123,6 @@ def test_a_job_that_someone_else_profiles_is_busy_and_can_be_tried_again(
 def test_nothing_is_tried_again_that_went_well(jobs: dict[str, Job], capture: Capture) -> None:
     done = capture("--port", jobs["other"].port, "--duration", "200ms", "--retries", "10")
     assert (done.code, "trying again" in done.err) == (0, False)
-
-
-def test_a_job_that_dies_meanwhile_is_named(fresh_job: Callable[..., Job], capture: Capture) -> None:
-    job = fresh_job("busy")
-    process = capture.start("--port", job.port, "--duration", "100s", "--retries", "1", "--format", "json")
-    wait_until_profiled(job.port)
-    job.process.kill()
-    done = ended(process)
-    assert done.code == 1
-    assert "whether the job ended or crashed" in done.err
-    assert done.json["summary"]["reason"] == "not_listening", "the second time, the job is gone"
-    assert capture.traces == []
 
 
 def test_a_job_that_hangs_runs_into_the_time_out(jobs: dict[str, Job], capture: Capture) -> None:
@@ -167,8 +155,8 @@ def test_ctrl_c_ends_the_session_and_keeps_what_came(jobs: dict[str, Job], captu
     assert after.code == 0, "the server is free again"
 
 
-def test_a_second_ctrl_c_gives_up_at_once(fresh_job: Callable[..., Job], capture: Capture) -> None:
-    job = fresh_job("busy")
+def test_a_second_ctrl_c_gives_up_at_once(jobs: dict[str, Job], capture: Capture) -> None:
+    job = jobs["other"]
     process = capture.start("--port", job.port, "--duration", "1000s", "--retries", "9")
     wait_until_profiled(job.port)
     job.process.send_signal(signal.SIGSTOP)
@@ -178,6 +166,8 @@ def test_a_second_ctrl_c_gives_up_at_once(fresh_job: Callable[..., Job], capture
     process.send_signal(signal.SIGINT)
     assert ended(process).code not in (0, None)
     assert capture.traces == []
+    job.process.send_signal(signal.SIGCONT)
+    assert capture("--port", job.port, "--duration", "200ms", "--retries", "99").code == 0, "the server is free again"
 
 
 def test_levels_reach_the_tracer(jobs: dict[str, Job], capture: Capture) -> None:
@@ -251,3 +241,16 @@ def test_the_doctor_of_an_idle_job(jobs: dict[str, Job]) -> None:
     assert checks["profiler"].status == "ok"
     assert checks["trace of the job"].status == "warn"
     assert "--wait-for-activity" in checks["trace of the job"].fix
+
+
+def test_a_job_that_dies_meanwhile_is_named(jobs: dict[str, Job], capture: Capture) -> None:
+    """The last test with this job."""
+    job = jobs["other"]
+    process = capture.start("--port", job.port, "--duration", "100s", "--retries", "1", "--format", "json")
+    wait_until_profiled(job.port)
+    job.process.kill()
+    done = ended(process)
+    assert done.code == 1
+    assert "whether the job ended or crashed" in done.err
+    assert done.json["summary"]["reason"] == "not_listening", "the second time, the job is gone"
+    assert capture.traces == []

@@ -263,22 +263,6 @@ def test_an_address_that_cannot_be(job: ServingJob, arguments: str) -> None:
 # The end of the job
 
 
-def test_the_job_ends_while_it_serves_and_what_was_recorded_is_sent(shared_job: ServingJob, tmp_path: Path) -> None:
-    shared_job.work(on=False)
-    with (tmp_path / "stderr").open("w") as stderr:
-        job = ServingJob(stderr)
-        try:
-            job.work()
-            call = job.start_profiling(25)
-            start_s = time.monotonic()
-            assert job.end() == 0
-            assert time.monotonic() - start_s < 20
-            assert contents(call.result(), tmp_path).event_count > 0
-        finally:
-            job.close()
-    assert "Traceback" not in (tmp_path / "stderr").read_text()
-
-
 def test_stop_ends_the_session_and_listens_no_more(job: ServingJob, tmp_path: Path) -> None:
     job.do("globals().update(other=serve(0))")
     port = job.do("other.port")
@@ -323,3 +307,15 @@ def test_idle_connections_are_few_and_end() -> None:
                     pass
             except ConnectionResetError:
                 pass
+
+
+def test_the_job_ends_while_it_serves_and_what_was_recorded_is_sent(
+    job: ServingJob, errors: Path, tmp_path: Path
+) -> None:
+    """The last test with this job."""
+    call = job.start_profiling(25)
+    start_s = time.monotonic()
+    assert job.end() == 0
+    assert time.monotonic() - start_s < 20
+    assert contents(call.result(), tmp_path).event_count > 0
+    assert "Traceback" not in errors.read_text()

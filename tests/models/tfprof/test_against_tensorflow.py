@@ -28,13 +28,17 @@ DEEPEST = 90
 """Longer lists of ops may come back in parts: protobuf reads some 100 levels, and each op is inside of another."""
 
 _JOB = '''
-import json, sys
+import json, os, sys
 import numpy as np
 import tensorflow as tf
 from tfperf.tfprof import Collector
 
 v1 = tf.compat.v1
-(v1.enable_control_flow_v2 if CONTROL_FLOW == 2 else v1.disable_control_flow_v2)()
+# The engine is one for the whole process, so each graph has a process.
+control_flow = 2 if (child := os.fork()) else 1
+os.makedirs(str(control_flow))
+os.chdir(str(control_flow))
+(v1.enable_control_flow_v2 if control_flow == 2 else v1.disable_control_flow_v2)()
 graph = tf.Graph()
 
 
@@ -96,7 +100,7 @@ def rows_of(node):
 
 
 reports, results = [], []
-for number, (view, options) in enumerate(json.load(open("options.json"))):
+for number, (view, options) in enumerate(json.load(open("../options.json"))):
     result = views[view]({**options, "output": f"file:outfile=report{number}.txt"})
     reports.append(open(f"report{number}.txt").read())
     results.append(rows_of(result))
@@ -116,11 +120,13 @@ with open("ours.pb", "wb") as file:
     file.write(ours.serialize_to_string())
 _pywrap_tfprof.ProfilerFromFile("ours.pb")
 again = []
-for number, (view, options) in enumerate(json.load(open("options.json"))):
+for number, (view, options) in enumerate(json.load(open("../options.json"))):
     options = tfprof_options_pb2.OptionsProto(**options, output=f"file:outfile=again{number}.txt")
     _pywrap_tfprof.Profile(view.encode(), options.SerializeToString())
     again.append(open(f"again{number}.txt").read())
 json.dump(again, open("again.json", "w"))
+if child:
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 '''
 
 
@@ -161,16 +167,22 @@ def option_sets() -> list[tuple[View, dict[str, Any]]]:
     return [*itertools.product(VIEWS, sets)]
 
 
-@pytest.fixture(scope="module", params=[1, 2])
-def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of a job that ran a graph and reported it with TensorFlow's own engine.
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a job that ran two graphs, `1` and `2`, and reported them with TensorFlow's own engine."""
+    folder = tmp_path_factory.mktemp("reference")
+    (folder / "options.json").write_text(json.dumps(option_sets()))
+    run_job(folder, f"STEPS = {STEPS}\n{_JOB}")
+    return folder
+
+
+@pytest.fixture(scope="module", params=["1", "2"])
+def job(request: pytest.FixtureRequest, jobs: Path) -> Path:
+    """Return the folder of a graph and its reports.
 
     Loops are of the first version, whose nodes run under their names, or of the second, whose nodes get others.
     """
-    folder = tmp_path_factory.mktemp("reference")
-    (folder / "options.json").write_text(json.dumps(option_sets()))
-    run_job(folder, f"STEPS, CONTROL_FLOW = {STEPS}, {request.param}\n{_JOB}")
-    return folder
+    return jobs / str(request.param)
 
 
 def compared_lines(view: View, rows: list[str]) -> list[str]:
