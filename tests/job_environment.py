@@ -51,10 +51,11 @@ def run_job(folder: Path, script: str) -> str:
 
 def run_python(*arguments: str | Path, cwd: Path | None = None, lean: bool = True) -> subprocess.CompletedProcess[str]:
     """Run Python, without Keras unless `lean` is false; it must end with exit code 0."""
+    plain = {**os.environ, "PYTHONPATH": os.pathsep.join([str(LAZILY), *filter(None, [os.environ.get("PYTHONPATH")])])}
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=cwd,
-        env=job_environment(keras=False) if lean else None,
+        env=job_environment(keras=False) if lean else plain,
         capture_output=True,
         text=True,
         timeout=300,

@@ -84,25 +84,30 @@ JSON = ("-o", "report.json")
 
 
 class Runs:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    """`tfperf run` with a script, in a folder of its own: called, in this process; started, in a process of its own."""
 
-    def start(
-        self, script: str, *arguments: str, options: tuple[str, ...] = (), keras: bool | None = None
-    ) -> subprocess.Popen[str]:
-        (self.folder / "train.py").write_text(script)
-        environment = job_environment(keras="keras" in script if keras is None else keras)
-        if "import jax\n" in script:
-            environment = {**os.environ}
+    def __init__(self, folder: Path, run_tfperf: Callable[..., Result], capfd: pytest.CaptureFixture[str]) -> None:
+        self.folder, self._run_tfperf, self._capfd = folder, run_tfperf, capfd
+
+    def start(self, script: str, *arguments: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
         words = ("run", *options, "train.py", *arguments)
-        return start_tfperf(self.folder, *words, env=environment, stdin=subprocess.PIPE)
+        return start_tfperf(self.folder, *words, env=self._prepare(script), stdin=subprocess.PIPE)
 
-    def __call__(
-        self, script: str, *arguments: str, options: tuple[str, ...] = (), keras: bool | None = None
-    ) -> tuple[int, str, str]:
-        process = self.start(script, *arguments, options=options, keras=keras)
-        out, err = process.communicate("hello", timeout=120)
-        return process.returncode, out, err
+    def __call__(self, script: str, options: tuple[str, ...] = (), keras: bool | None = None) -> tuple[int, str, str]:
+        """Return the exit code, and what the script and then tfperf wrote to stdout and stderr."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(self.folder)
+            for name, value in self._prepare(script, keras).items():
+                patch.setenv(name, value)
+            done = self._run_tfperf("run", *options, "train.py")
+        out, err = self._capfd.readouterr()
+        return done.exit_code, out + done.stdout, err + done.stderr
+
+    def _prepare(self, script: str, keras: bool | None = None) -> dict[str, str]:
+        (self.folder / "train.py").write_text(script)
+        if "import jax\n" in script:
+            return {**os.environ}
+        return job_environment(keras="keras" in script if keras is None else keras)
 
     def report(self) -> dict[str, Any]:
         document: dict[str, Any] = json.loads((self.folder / "report.json").read_text())
@@ -110,8 +115,8 @@ class Runs:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Runs:
-    return Runs(tmp_path)
+def run(tmp_path: Path, run_tfperf: Callable[..., Result], capfd: pytest.CaptureFixture[str]) -> Runs:
+    return Runs(tmp_path, run_tfperf, capfd)
 
 
 def wait_for_the_loop(process: subprocess.Popen[str]) -> None:
@@ -127,8 +132,9 @@ def assert_steps_from_10(numbers: list[int]) -> None:
 
 
 def test_a_keras_script_gets_a_report_and_keeps_its_exit_code(run: Runs) -> None:
-    code, out, err = run(_KERAS, "--flag", "3")
-    assert code == 3
+    process = run.start(_KERAS, "--flag", "3")
+    out, err = process.communicate("hello", timeout=120)
+    assert process.returncode == 3
     assert out.startswith(f"arguments ['--flag', '3'] input hello\ntrained {run.folder}/train.py\n")
     assert "Step time" in out
     analysis = tfperf.load(run.folder / "logs")
@@ -139,19 +145,10 @@ def test_a_keras_script_gets_a_report_and_keeps_its_exit_code(run: Runs) -> None
     assert not list(run.folder.glob("logs/.*")), "nothing is left"
 
 
-def test_steps_of_its_own_that_are_asked_for_and_a_report_in_the_logdir_that_is_made(run: Runs) -> None:
-    code, out, err = run(_STEPS, options=("--steps", "20..24", "-o", "logs/report.json"))
-    assert (code, out) == (0, ""), err
-    report = json.loads((run.folder / "logs" / "report.json").read_text())
-    assert (report["summary"]["captured"], report["summary"]["step_source"]) == (1, "markers")
-    rows = report["sections"]["steps"]["tables"]["steps"]["rows"]
-    assert [row["step"] for row in rows] == [20, 21, 22, 23, 24]
-
-
 def test_any_other_script_by_time(run: Runs) -> None:
     """TensorFlow imports Keras, where it is installed, but the script does not use it."""
-    options = ("--after", "1s", "--duration", "2s", *JSON)
-    code, _, err = run(_LOOP.replace("SECONDS", "6"), options=options, keras=True)
+    options = ("--after", "500ms", "--duration", "1s", *JSON)
+    code, _, err = run(_LOOP.replace("SECONDS", "3"), options=options, keras=True)
     assert code == 0, err
     assert run.report()["summary"].get("step_count", 0) > 0, err
 
@@ -491,9 +488,14 @@ def test_a_script_that_does_not_stop_is_ended(
     assert captured.path is not None
 
 
-def test_every_call_of_python_is_recorded_on_demand(run: Runs) -> None:
-    code, _, err = run(_STEPS, options=("--python-trace", "--steps", "5..14", *JSON))
-    assert code == 0, err
+def test_every_call_of_python_in_steps_of_its_own_is_recorded_on_demand(run: Runs) -> None:
+    """The report is in the logdir, which is made."""
+    code, out, err = run(_STEPS, options=("--python-trace", "--steps", "5..14", "-o", "logs/report.json"))
+    assert (code, out) == (0, ""), err
+    report = json.loads((run.folder / "logs" / "report.json").read_text())
+    assert (report["summary"]["captured"], report["summary"]["step_source"]) == (1, "markers")
+    rows = report["sections"]["steps"]["tables"]["steps"]["rows"]
+    assert [row["step"] for row in rows] == [*range(5, 15)]
     times = tfperf.load(run.folder / "logs", sections=["python"])["python"]
     assert times.step_count == 10
     prepare = next(time for time in times.own if time.function == "train.py:8 prepare")
@@ -502,12 +504,12 @@ def test_every_call_of_python_is_recorded_on_demand(run: Runs) -> None:
     sleep = next(time for time in times.functions if time.function == "time.sleep")
     assert prepare.step_total_ps >= sleep.others_ps >= 10 * 9_000_000_000
     assert {"tensorflow", "python"} <= {time.package for time in times.packages}
-    functions = run.report()["sections"]["python"]["tables"]["python_functions"]
+    functions = report["sections"]["python"]["tables"]["python_functions"]
     assert "train.py:8 prepare" in str(functions)
     # The same for tfprof: which lines of code the calls into TensorFlow come from.
     traced = trace_model(run.folder / "logs", "code")
     assert [*traced.model.steps] == [*range(5, 15)]
-    rows = show_tree(traced.model, "code", Options(max_depth=1000)).tree.names
-    assert "train.py:8:prepare" in rows
-    assert not any("<module>" in row for row in rows), "what is open all the time is not recorded: the pages say so"
+    names = show_tree(traced.model, "code", Options(max_depth=1000)).tree.names
+    assert "train.py:8:prepare" in names
+    assert not any("<module>" in name for name in names), "what is open all the time is not recorded: the pages say so"
     assert {"Fill", "tf.function"} <= {*traced.model.ops}
