@@ -94,12 +94,16 @@ class Runs:
         return start_tfperf(self.folder, *words, env=self._prepare(script), stdin=subprocess.PIPE)
 
     def __call__(self, script: str, options: tuple[str, ...] = (), keras: bool | None = None) -> tuple[int, str, str]:
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self._prepare(script, keras).items():
+                patch.setenv(name, value)
+            return self.command(*options, "train.py")
+
+    def command(self, *words: str) -> tuple[int, str, str]:
         """Return the exit code, and what the script and then tfperf wrote to stdout and stderr."""
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(self.folder)
-            for name, value in self._prepare(script, keras).items():
-                patch.setenv(name, value)
-            done = self._run_tfperf("run", *options, "train.py")
+            done = self._run_tfperf("run", *words)
         out, err = self._capfd.readouterr()
         return done.exit_code, out + done.stdout, err + done.stderr
 
@@ -213,15 +217,15 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Bare
     ],
 )
 def test_a_script_in_a_python_without_its_library(
-    script: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    script: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Runs
 ) -> None:
     """One line with the fix, in place of a traceback."""
     (tmp_path / "sitecustomize.py").write_text(_BARE)
     (tmp_path / "train.py").write_text(script)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    done = ended(start_tfperf(tmp_path, "run", "train.py"))
-    assert (done.code, done.out, done.err.count("\n")) == (1, "", 1)
-    assert f"{problem} installed in this Python; install tfperf in " in done.err
+    code, out, err = run.command("train.py")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert f"{problem} installed in this Python; install tfperf in " in err
 
 
 _JAX = """
@@ -314,8 +318,8 @@ def test_an_exception_is_shown_as_python_shows_it(run: Runs) -> None:
 def test_a_module(run: Runs) -> None:
     (run.folder / "package").mkdir()
     (run.folder / "package" / "train.py").write_text("import sys; print(__name__, sys.argv[1:])")
-    done = ended(start_tfperf(run.folder, "run", "-m", "package.train", "--steps", "x"))
-    assert (done.code, done.out) == (1, "__main__ ['--steps', 'x']\n")
+    code, out, _ = run.command("-m", "package.train", "--steps", "x")
+    assert (code, out) == (1, "__main__ ['--steps', 'x']\n")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
