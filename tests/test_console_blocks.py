@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 from builders import event, host, logdir_of, space
+from capture.double import response, serving
 from capture.serving_job import ServingJob
 from jax_builders import three_steps
 from job_environment import job_environment, without_tensorflow
@@ -54,7 +55,8 @@ HERE = {
 }
 """Addresses of profiles and reports, which `tests/storage` reads and writes at servers of its own, as paths; and names
 of XLA programs and ops, as in a sample."""
-IN_THIS_PROCESS = tuple(f"tfperf {name} " for name in ("analyze", "check", "diff", "timeline", "xla", "export-csv"))
+IN_ANOTHER_PROCESS = ("tfperf run ", "tfperf mcp ")
+"""The script is the process, and mcp reads its stdin."""
 _CLUSTER = {"worker": ["127.0.0.1:2222"]}
 _FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _TRAIN = """
@@ -124,15 +126,14 @@ def of_xla(workplace: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def jobs() -> Iterator[list[ServingJob]]:
-    """Two jobs, which have nothing to do yet."""
+def job() -> Iterator[ServingJob]:
+    """A job, which has nothing to do yet."""
     with tempfile.TemporaryFile("w") as errors:
-        jobs = [ServingJob(errors), ServingJob(errors)]
+        job = ServingJob(errors)
         try:
-            yield jobs
+            yield job
         finally:
-            for job in jobs:
-                job.close()
+            job.close()
 
 
 @pytest.fixture(scope="module")
@@ -142,15 +143,16 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ports(jobs: list[ServingJob]) -> Iterator[tuple[int, int]]:
-    """The ports of two jobs at work."""
-    for job in jobs:
-        job.work()
-    yield jobs[0].port, jobs[1].port
-    for job in jobs:
-        job.work(False)
+def ports(job: ServingJob) -> Iterator[tuple[int, int]]:
+    """The ports of a job at work, and of a double of one: where several are asked, what they do is not the point."""
+    trace = space(host(*(event("train", 1000 * number, 900, step_num=number) for number in range(5))))
+    job.work()
+    with serving({"Profile": lambda request, context: response(trace)}) as port:
+        yield job.port, port
+    job.work(False)
 
 
+@pytest.mark.usefixtures("asked_here")
 @pytest.mark.parametrize("lines", console_blocks())
 def test_what_a_page_tells_you_to_type_works(lines: list[str], workplace: Path, request: pytest.FixtureRequest) -> None:
     if any("hlo_ops" in line for line in lines):
@@ -185,14 +187,13 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
         line = of_jobs_here(line, folder, *request.getfixturevalue("ports"))
         if "--continuous" in line:
             return until_ctrl_c(line, folder)
-    if line.startswith(IN_THIS_PROCESS):
-        return follow(line, folder)
+    if not line.startswith(IN_ANOTHER_PROCESS):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("TF_CONFIG", json.dumps({"cluster": _CLUSTER}))  # For --cluster-spec.
+            return follow(line, folder)
     program: Path = request.getfixturevalue("program")
     path = os.pathsep.join([str(program), str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = job_environment(keras=True) | {"PATH": path}
-    if "--cluster-spec" in line:
-        environment["TF_CONFIG"] = json.dumps({"cluster": _CLUSTER})
-    done = shell(line, folder, **environment)
+    done = shell(line, folder, **job_environment(keras=True) | {"PATH": path})
     return done.returncode, done.stdout, done.stderr
 
 
