@@ -29,6 +29,8 @@ from places import ROOT
 from shared_runs import make_program
 from test_docs import PAGES, follow, shell
 
+from tfperf.analysis.parallel.worker_pool import WorkerProcess
+
 SHORTER = {
     "--duration 2s": "--duration 500ms",
     "--duration 5s": "--duration 1s",
@@ -152,6 +154,17 @@ def ports(job: ServingJob) -> Iterator[tuple[int, int]]:
     job.work(False)
 
 
+@pytest.fixture(scope="module")
+def analyst() -> Iterator[WorkerProcess]:
+    """The process in which `tfperf top` analyzes, which takes a second to start; it stays when a command ends."""
+    process = WorkerProcess()
+    end, ask_to_end = process.end, process.ask_to_end
+    process.end = process.ask_to_end = lambda: None  # type: ignore[method-assign]
+    yield process
+    ask_to_end()
+    end()
+
+
 @pytest.mark.usefixtures("asked_here")
 @pytest.mark.parametrize("lines", console_blocks())
 def test_what_a_page_tells_you_to_type_works(lines: list[str], workplace: Path, request: pytest.FixtureRequest) -> None:
@@ -189,6 +202,9 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
             return until_ctrl_c(line, folder)
     if not line.startswith(IN_ANOTHER_PROCESS):
         with pytest.MonkeyPatch.context() as patch:
+            if line.startswith("tfperf top"):
+                analyst = request.getfixturevalue("analyst")
+                patch.setattr("tfperf.live.watcher.WorkerProcess", lambda: analyst)
             patch.setenv("TF_CONFIG", json.dumps({"cluster": _CLUSTER}))  # For --cluster-spec.
             return follow(line, folder)
     program: Path = request.getfixturevalue("program")

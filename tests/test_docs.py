@@ -46,8 +46,9 @@ from tfperf.judge.outcome import BASELINE_COLUMNS, LIMIT_COLUMNS
 from tfperf.live.sampling import CAPTURED_COLUMNS, capture_report
 from tfperf.models.linter.report import UNKNOWN_COLUMNS, VIOLATION_COLUMNS
 from tfperf.models.linter.rules import RULES
-from tfperf.report.model import Column
+from tfperf.report.model import Column, Report
 from tfperf.report.render import render
+from tfperf.report.render.data_files import csv_files
 from tfperf.sections.diagnosis.catalogue import ADVICE, CAUSE_MEANINGS
 from tfperf.trace.host.activities import PRIORITY, Attribution
 from tfperf.trace.steps.categories import STEP_SOURCES
@@ -308,14 +309,13 @@ def test_every_public_name_is_on_the_page_of_the_api() -> None:
     assert {name.partition(".")[0] for name in named} == set(tfperf.__all__) - {"__version__"}
 
 
-def test_every_csv_file_is_on_the_page_of_csv_files(workplace: Path, run_tfperf: Callable[..., Result]) -> None:
+def test_every_csv_file_is_on_the_page_of_csv_files(every_report: list[Report]) -> None:
     seen = set()
-    for number, path in enumerate(every_kind_of_trace(workplace)):
-        folder = workplace / f"tables{number}"
-        assert run_tfperf("export-csv", path, "-o", folder).exit_code == 0
-        for file in folder.iterdir():
-            assert file.read_text().split("\n")[0].rstrip("\r").split(",") == [c.key for c in TABLES[file.stem]]
-            seen.add(file.stem)
+    for report in every_report:
+        for name, text in csv_files(report).items():
+            stem = Path(name).stem
+            assert text.split("\n")[0].rstrip("\r").split(",") == [column.key for column in TABLES[stem]]
+            seen.add(stem)
     assert seen == set(SECTION_TABLES)
 
 
@@ -392,6 +392,19 @@ def _tpu() -> Plane:
     return plane("/device:TPU:0", line("XLA Ops", event(text, 0, 5)), stats=peaks, name_stats={text: stats})
 
 
+@pytest.fixture(scope="module")
+def every_analysis(tmp_path_factory: pytest.TempPathFactory) -> list[tfperf.Analysis]:
+    """What each of them says; several tests look at it."""
+    folder = tmp_path_factory.mktemp("every")
+    shutil.copytree(SAMPLES, folder / "sample_traces")
+    return [tfperf.load(path) for path in every_kind_of_trace(folder)]
+
+
+@pytest.fixture(scope="module")
+def every_report(every_analysis: list[tfperf.Analysis]) -> list[Report]:
+    return [analysis.report() for analysis in every_analysis]
+
+
 NAMED = {"kinds": "KIND", "other_step_kinds": "KIND", "sections": "SECTION", "facts": "FACT", "tables": "TABLE"}
 """Objects whose keys depend on the report, and what the page calls such a key."""
 
@@ -430,9 +443,8 @@ def kinds_of(documents: Iterable[Any]) -> dict[str, set[str]]:
     return found
 
 
-def test_the_page_of_the_json_document_has_every_key_and_type(workplace: Path) -> None:
-    paths = every_kind_of_trace(workplace)
-    found = kinds_of(json.loads(render(tfperf.load(path).report(), "json")) for path in paths)
+def test_the_page_of_the_json_document_has_every_key_and_type(every_report: list[Report]) -> None:
+    found = kinds_of(json.loads(render(report, "json")) for report in every_report)
     documented = documented_keys("report")
     assert found.keys() == documented.keys()
     for key, kinds in found.items():
@@ -565,10 +577,11 @@ def test_every_way_to_find_steps_is_on_the_page_of_the_architecture(tmp_path: Pa
         assert steps.confidence in confidence.split()[0].rstrip(",")
 
 
-def test_samples_have_no_other_way_to_find_steps(workplace: Path) -> None:
-    for path in every_kind_of_trace(workplace):
-        sources = {tfperf.load(path, attribution=way)["steps"].steps.source for way in get_args(Attribution)}
-        assert sources <= TRACE_OF_SOURCE.keys()
+def test_samples_have_no_other_way_to_find_steps(every_analysis: list[tfperf.Analysis]) -> None:
+    for analysis in every_analysis:
+        others = [way for way in get_args(Attribution) if way != analysis.attribution]
+        for each in (analysis, *(tfperf.load(analysis.run.folder, attribution=way) for way in others)):
+            assert each["steps"].steps.source in TRACE_OF_SOURCE
 
 
 # --- examples ---
@@ -584,6 +597,7 @@ def blocks(language: str) -> list[Any]:
     return found
 
 
+@pytest.mark.usefixtures("asked_here")
 @pytest.mark.parametrize("block", blocks("sh"))
 def test_shell_example_runs(block: str, workplace: Path) -> None:
     code, _, stderr = follow(block, workplace)
@@ -594,6 +608,7 @@ def runs_tensorflow(block: str) -> bool:
     return any(word in block for word in ("tensorflow", "tf.", "train_step", "model.fit"))
 
 
+@pytest.mark.usefixtures("asked_here")
 @pytest.mark.filterwarnings("ignore:The inplace keyword in DataFrame.reset_index")  # so dask calls pandas
 @pytest.mark.parametrize("block", [block for block in blocks("python") if not runs_tensorflow(str(block.values[0]))])
 def test_python_example_runs(

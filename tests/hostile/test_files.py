@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from builders import event, host, line, plane, ref, space
+from click.testing import Result
 from places import SAMPLES
 from protobytes import varint
 
@@ -160,16 +161,18 @@ def test_no_file_stalls_a_command(name: str, command: tuple[str, ...], tmp_path:
         ("clock", ("--max-input-bound", "45%")),
     ],
 )
-def test_damage_makes_no_limit_pass(name: str, limit: tuple[str, str], tmp_path: Path) -> None:
+def test_damage_makes_no_limit_pass(
+    name: str, limit: tuple[str, str], tmp_path: Path, run_tfperf: Callable[..., Result]
+) -> None:
     path = tmp_path / "vm.xplane.pb"
     path.write_bytes(sample())
-    assert run(path, ("check", "--no-config", *limit), tmp_path).returncode == 3
+    assert run_tfperf("check", path, "--no-config", *limit).exit_code == 3
     path.write_bytes(FILES[name]())
     done = run(path, ("check", "--no-config", *limit), tmp_path)
     assert_ended_well(done)
     assert done.returncode == 1
     assert "the profile is damaged" in " ".join(done.stdout.split())
-    assert "damaged: " in run(path, ("analyze",), tmp_path).stdout
+    assert "damaged: " in run_tfperf("analyze", path).stdout
 
 
 @pytest.mark.parametrize("size", [9 << 30, 1900 << 20])

@@ -215,9 +215,18 @@ def run_pytest(folder: Path, source: str, *options: str) -> Session:
     return Session(done.returncode, done.stdout)
 
 
+def page_examples() -> str:
+    """Return the tests of the page; a machine that runs tests is no place for tight limits."""
+    page = (ROOT / "docs" / "ci.md").read_text(encoding="utf-8")
+    examples = re.findall(r"^```py\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert len(examples) == 2
+    text = "\n".join(examples)
+    return text.replace("10%", "95%").replace("< 0.10", "< 0.95").replace("50ms", "5s").replace("< 50\n", "< 5000\n")
+
+
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    return run_pytest(tmp_path_factory.mktemp("inner"), _WORK + _HOLD + _FAIL)
+    return run_pytest(tmp_path_factory.mktemp("inner"), _WORK + _HOLD + _FAIL + page_examples())
 
 
 def one_line(text: str) -> str:
@@ -226,7 +235,7 @@ def one_line(text: str) -> str:
 
 
 @needs_tensorflow
-@pytest.mark.parametrize("test", re.findall(r"^def (test_\w+)", _HOLD, re.MULTILINE))
+@pytest.mark.parametrize("test", re.findall(r"^def (test_\w+)", _HOLD + page_examples(), re.MULTILINE))
 def test_inner_test_passes(test: str, session: Session) -> None:
     assert session.outcome(test) == "PASSED", session.failures.get(test)
 
@@ -312,26 +321,23 @@ def test_each_profile_of_a_test_is_reported(session: Session) -> None:
     assert "HIGHLY input-bound" in session.failures["test_profile_of_a_fixture"]
 
 
-def page_examples() -> list[str]:
-    page = ROOT / "docs" / "ci.md"
-    return re.findall(r"^```py\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+def test_reports_come_from_a_worker_of_xdist_too(tmp_path: Path, samples: Path) -> None:
+    """The profile is there already: this is about the way of its report."""
+    (trace,) = (samples / "input_bound").rglob("*.xplane.pb")
+    source = f"""
+def test_slow_input(tfperf_profile):
+    p = tfperf_profile()
+    p.path = {str(trace)!r}
+    assert p.input_bound < 0.10
 
-
-def generous(example: str) -> str:
-    """Widen the limits of an example: a machine that runs tests is no place for tight ones."""
-    return example.replace("10%", "95%").replace("< 0.10", "< 0.95").replace("50ms", "5s").replace("< 50\n", "< 5000\n")
-
-
-@needs_tensorflow
-def test_examples_of_the_page_run_and_reports_come_from_a_worker_of_xdist_too(tmp_path: Path) -> None:
-    examples = [generous(example) for example in page_examples()]
-    assert len(examples) == 2
-    source = _WORK + _FAIL.split("def test_breached_limits")[0] + "\n".join(examples)
+def test_other(tfperf_profile):
+    pass
+"""
     session = run_pytest(tmp_path, source, "-n", "1")
     assert session.code == 1
     assert set(session.failures) == {"test_slow_input"}
     assert "HIGHLY input-bound" in session.failures["test_slow_input"]
-    assert "1 failed, 2 passed" in session.output
+    assert "1 failed, 1 passed" in session.output
 
 
 def test_without_tensorflow_the_test_fails_and_says_so(tmp_path: Path) -> None:
