@@ -43,6 +43,7 @@ def environment(unbuffered: str) -> dict[str, str]:
 _EACH_A_FORK = """
 import os, sys
 import tfperf.analysis.load, tfperf.cli.options, tfperf.report.render, tfperf.trace.read
+import tfperf.judge.check, tfperf.judge.diff_report, tfperf.sections.diagnosis.diagnose, tfperf.sections.tfdata.advice
 from tfperf.__main__ import run
 for number, arguments in enumerate(eval(sys.argv[1])):
     if not (child := os.fork()):
