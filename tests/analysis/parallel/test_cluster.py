@@ -10,7 +10,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -36,12 +35,13 @@ def free_port() -> int:
 
 ENDLESS = """
 from pathlib import Path
-import time
+import os, time
 
 def endless(file):
+    worker = os.getppid()
     file.path.with_suffix(".begun").touch()
     try:
-        while True:
+        while os.getppid() == worker:
             time.sleep(0.01)
     finally:
         file.path.with_suffix(".ended").touch()
@@ -56,8 +56,8 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@contextmanager
-def running(modules: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+@pytest.fixture(scope="module")
+def dask(modules: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     """The address of a cluster of one worker, and the processes of its scheduler and of the worker."""
     address, module = f"tcp://127.0.0.1:{free_port()}", [sys.executable, "-m", "distributed.cli"]
     alone = ["--no-dashboard", "--host", "127.0.0.1"]
@@ -84,13 +84,6 @@ def running(modules: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]
             process.wait()
 
 
-@pytest.fixture(scope="module")
-def dask(modules: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    """The address of a cluster of one worker, and the process of its scheduler."""
-    with running(modules) as (address, processes):
-        yield address, processes[0]
-
-
 def document(analysis: tfperf.Analysis) -> str | bytes:
     return render(analysis.report(), "json", RenderOptions())
 
@@ -104,7 +97,7 @@ def awaited(path: Path) -> None:
 
 
 def test_ctrl_c_stops_what_a_worker_is_at(
-    dask: tuple[str, subprocess.Popen[bytes]], modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dask: tuple[str, list[subprocess.Popen[bytes]]], modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(modules)
     from endless import endless  # type: ignore[import-not-found]
@@ -137,11 +130,11 @@ def fail_while_busy(
 
 
 def test_a_scheduler_that_hangs_is_named(
-    dask: tuple[str, subprocess.Popen[bytes]], modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dask: tuple[str, list[subprocess.Popen[bytes]]], modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(modules)
     monkeypatch.setattr(cluster, "ANSWER_S", 3)
-    address, scheduler = dask
+    address, (scheduler, _) = dask
     said = f"the dask scheduler at {address} has not responded for 3 s"
     try:
         fail_while_busy(address, tmp_path, said, lambda: scheduler.send_signal(signal.SIGSTOP), monkeypatch)
@@ -150,27 +143,27 @@ def test_a_scheduler_that_hangs_is_named(
     awaited(tmp_path / "a.xplane.ended")
 
 
-def test_the_death_of_the_only_worker_is_named(modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_says_the_same(dask: tuple[str, list[subprocess.Popen[bytes]]], tmp_path: Path) -> None:
+    steps = space(host(*(event("train", 100 * number, 100, step_num=number) for number in range(4))))
+    logdir = logdir_of(tmp_path, a=steps, b=b"", c=steps)
+    assert document(tfperf.load(logdir, cluster=dask[0])) == document(tfperf.load(logdir, jobs=1))
+
+
+def test_the_deaths_of_the_only_worker_and_of_the_scheduler_are_named(
+    dask: tuple[str, list[subprocess.Popen[bytes]]], modules: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last test of the cluster, which is not there any more."""
     monkeypatch.syspath_prepend(modules)
+    address, (scheduler, worker) = dask
 
     def kill() -> None:
         monkeypatch.setattr(cluster, "WORKERS_S", 2)
-        processes[1].kill()
+        worker.kill()
 
-    with running(modules) as (address, processes):
-        said = f"the cluster at {address} has had no workers for 2 s"
-        fail_while_busy(address, tmp_path, said, kill, monkeypatch)
-
-
-def test_a_cluster_says_the_same_until_its_scheduler_dies(
-    dask: tuple[str, subprocess.Popen[bytes]], tmp_path: Path
-) -> None:
-    steps = space(host(*(event("train", 100 * number, 100, step_num=number) for number in range(4))))
-    logdir = logdir_of(tmp_path, a=steps, b=b"", c=steps)
-    address, scheduler = dask
-    assert document(tfperf.load(logdir, cluster=address)) == document(tfperf.load(logdir, jobs=1))
     lost = pytest.raises(tfperf.TfperfError, match="the connection to the cluster")
     with lost, cluster.connected(address) as workers:
+        said = f"the cluster at {address} has had no workers for 2 s"
+        fail_while_busy(address, tmp_path, said, kill, monkeypatch)
         scheduler.send_signal(signal.SIGKILL)
         scheduler.wait()
         while workers.check:
