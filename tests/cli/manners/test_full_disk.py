@@ -10,6 +10,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from places import SAMPLES
 
 from tfperf.cli import main
@@ -100,7 +101,7 @@ def test_a_full_disk(number: int, tried: Path) -> None:
 @pytest.fixture(scope="module")
 def whole() -> bytes:
     """What is printed where there is room."""
-    return subprocess.run([sys.executable, "-m", "tfperf", *LONG], stdout=subprocess.PIPE, check=True).stdout
+    return CliRunner().invoke(main, LONG).stdout_bytes
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs ulimit -f and pipes of Linux")
