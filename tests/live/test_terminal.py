@@ -123,6 +123,20 @@ def test_a_signal_ends_it_as_well(number: int, job: FakeJob, tmp_path: Path) -> 
     terminal.end()
 
 
+def test_a_process_that_was_stopped_goes_on_and_ends(job: FakeJob, tmp_path: Path) -> None:
+    terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", "< /dev/tty & echo started $!; wait $!")
+    terminal.child.expect(r"started (\d+)")
+    process = int(terminal.child.match[1])
+    terminal.wait_for("2.00")
+    os.kill(process, signal.SIGSTOP)
+    os.kill(process, signal.SIGCONT)
+    terminal.child.expect_exact(_LEFT)
+    terminal.child.expect_exact("\x1b[?1049h")
+    terminal.wait_for("2.00")
+    terminal.press("q")
+    terminal.end()
+
+
 def test_the_key_that_quits_programs_gives_the_terminal_back(job: FakeJob, tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", "|| (exit $?)")
     terminal.wait_for("2.00")

@@ -111,6 +111,12 @@ def _driver() -> type[Driver] | None:
         def _leave(self) -> None:
             self._app.call_later(self._app.exit)
 
+        def _sigcont_application(self, *signals: object) -> None:
+            # After SIGSTOP, the input thread still runs: next to a second one, it would never end.
+            if self._auto_restart and not self._must_signal_resume:
+                self.suspend_application_mode()
+            super()._sigcont_application(*signals)
+
         def run_input_thread(self) -> None:
             try:
                 super().run_input_thread()
