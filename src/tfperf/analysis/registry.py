@@ -353,7 +353,7 @@ class View(Struct, frozen=True):
 
 
 class MissingHost(Struct, frozen=True):
-    """A host of a run that could not be read, or that has none of the selected steps (`is_readable`); the reason."""
+    """A host that results leave out, and the reason: it cannot be read, or (`is_readable`) lacks the selected steps."""
 
     host: str
     reason: str
@@ -579,7 +579,7 @@ class Results(Shown, Struct, frozen=True, dict=True):
     missing: tuple[MissingHost, ...] = ()
     """Requested hosts that could not be read."""
     without_steps: tuple[str, ...] = ()
-    """Names of hosts that are left out, because they have none of the selected steps."""
+    """Names of hosts that results leave out: they lack the selected steps."""
     sample: str = ""
     """A sentence about the sample, if `hosts` is one."""
 
@@ -669,9 +669,9 @@ class Results(Shown, Struct, frozen=True, dict=True):
 
     @property
     def without_steps_text(self) -> str:
-        """Return a sentence on the hosts that have none of the selected steps; empty if all have some."""
-        have = "has" if len(self.without_steps) == 1 else "have"
-        return f"{listed(self.without_steps, 3)} {have} none of these steps." if self.without_steps else ""
+        """Return a sentence on the hosts without the selected steps; empty if every host has some."""
+        do = "does" if len(self.without_steps) == 1 else "do"
+        return f"{listed(self.without_steps, 3)} {do} not have these steps." if self.without_steps else ""
 
     @property
     def flaws(self) -> tuple[tuple[str, Flaw], ...]:

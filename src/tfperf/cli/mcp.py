@@ -89,7 +89,7 @@ def server_of(profiles: Profiles) -> Server[Any]:
 
     async def call_tool(_context: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
         answer = partial(answer_of, profiles, asked.name, asked.arguments or {})
-        text, is_error = await run_sync(answer, limiter=one_at_a_time, abandon_on_cancel=True)
+        text, is_error = await run_sync(answer, limiter=one_at_a_time)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text)], is_error=is_error)
 
     return Server(

@@ -493,7 +493,7 @@ def fullest_allocator(host: JudgedHost) -> Allocator | None:
 
 
 def latency(host: JudgedHost, metric: Metric) -> Measurement:
-    """Return the percentile of the latency of the slowest model or function, each of which needs enough requests."""
+    """Return the percentile of the latency of the slowest model or function; every one needs enough requests."""
     found = host.host["requests"].requests
     found = tuple(each for each in found if each.is_inference) or found
     if not found:

@@ -201,7 +201,7 @@ def test_each_host_has_its_own_steps(tmp_path: Path) -> None:
     report = part.report(["ops"])
     assert [finding.text for finding in report.sections[0].findings] == [
         "Only steps 1..2 are included: 2 of 5 steps per host.",
-        "ps has none of these steps.",
+        "ps does not have these steps.",
     ]
     assert report.source["steps"] == {"first": 1, "last": 2, "hosts_without_steps": ["ps"]}
     checked = tfperf.check(part, max_input_bound="90%")

@@ -68,7 +68,7 @@ class _Kernels(NamedTuple):
 
 
 class _Events(NamedTuple):
-    """Derived events; `name` is an index into texts, `key` that of the first kernel, `kernel_ps` a sum."""
+    """Derived events: `name` is an index into texts, `key` the key of the first kernel, `kernel_ps` the time of all."""
 
     stream: Int64s
     lane: Int64s

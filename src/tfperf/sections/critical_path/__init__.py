@@ -113,5 +113,5 @@ SECTION = SectionSpec(
     shorten="tfperf.sections.critical_path.analysis:shorten",
     build="tfperf.sections.critical_path:build",
     tables=(CRITICAL_PATH, CRITICAL_PATH_STRETCHES),
-    without_device="The profile has no device, so there is no critical path over host and device.",
+    without_device="No critical path: the profile has no device events.",
 )

@@ -32,6 +32,7 @@ from tfperf.sections.diagnosis.waiting_causes import stated
 from tfperf.sections.idle.analysis import CAUSE_TEXTS
 from tfperf.sections.idle.analysis import Cause as IdleCause
 from tfperf.sections.memory.section import CAPACITY_PERCENT, findings_of, is_full
+from tfperf.sections.ops.analysis import OpKey
 from tfperf.sections.ops.groups import NO_SCOPE, is_backward, layer_of, models_of
 from tfperf.sections.overview.summary import share_of_step
 from tfperf.sections.roofline.bounds import LOW_PERCENT, judge
@@ -481,9 +482,6 @@ def _contents(full: Allocator | None, largest: tuple[HloModule, str, Plan] | Non
 
 def _by_layer(whole: int, ops: Sequence[_OpOfMemory]) -> _Contents:
     """Return the activations among the arrays of ops, by layer."""
-    from tfperf.sections.diagnosis.step_ops import shown_name
-    from tfperf.sections.ops.analysis import OpKey
-
     marks_forward = any("jvp(" in op for op, *_ in ops)
     forward: list[tuple[str, int, bool]] = []
     for op, size, is_wide in ops:

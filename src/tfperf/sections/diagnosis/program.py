@@ -319,7 +319,7 @@ _MOST_NAMED = 3
 
 
 def _on_gpus(host: Host) -> dict[str, GpuPartTimes]:
-    """Return the time in which GPUs wait for Python that their programs call, and that of short kernels of updates.
+    """Return the time that GPUs wait for Python called by their programs, and the time of short update kernels.
 
     A callback copies its inputs to the host, waits for Python, and copies the results back. It lasts from its first
     copy until the next other work of the device begins, or else until the run of the program ends. While another kernel

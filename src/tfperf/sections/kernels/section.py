@@ -28,7 +28,7 @@ from tfperf.trace.host.activities import Attribution
 if TYPE_CHECKING:
     from tfperf.sections.xla.instructions import HloOp
 
-_CANDIDATES = "Candidates for one kernel each: XLA (jit), a fused op of the framework, or a kernel of your own."
+_CANDIDATES = "Candidates for one kernel each, if they compute on the same data: XLA (jit), or a fused op or kernel."
 _BY_NAME = "One row per kernel name. Use --by kernel for a row per op and launch shape, with full names."
 _NO_KERNELS = "No kernels: the devices recorded only copies or derived lines."
 _TPU = "TPUs run whole programs, not kernels. -s ops lists their ops, -s xla their HLO ops."

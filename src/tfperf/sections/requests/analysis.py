@@ -299,10 +299,8 @@ def combine(hosts: Sequence[HostRequests]) -> AllRequests:
     merged = []
     for same in requests.values():
         rates = [each.per_second for each in same if each.per_second is not None]
-        all_of = Requests(
-            name=same[0].name,
-            source=same[0].source,
-            is_inference=same[0].is_inference,
+        all_of = replace(
+            same[0],
             count=sum(each.count for each in same),
             compiling=sum(each.compiling for each in same),
             latency_ps=np.sort(np.concatenate([each.latency_ps for each in same])),
