@@ -69,6 +69,7 @@ def logdir(tmp_path: Path) -> Path:
     return logdir
 
 
+@pytest.mark.usefixtures("asked_here")
 @pytest.mark.parametrize(
     "command",
     [

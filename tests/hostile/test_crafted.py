@@ -86,20 +86,20 @@ def concatenated() -> bytes:
 
 def squeezed() -> bytes:
     """Return thousands of square roots that all read the end of a long chain."""
-    found = [lint.op("eps", "Placeholder", out=()), *chain(4000, "Squeeze", "x")]
-    for n in range(2000):
-        found += [lint.op(f"a{n}", "AddV2", "3999", "eps", out=(4, 4)), lint.op(f"r{n}", "Rsqrt", f"a{n}", out=(4, 4))]
+    found = [lint.op("eps", "Placeholder", out=()), *chain(2000, "Squeeze", "x")]
+    for n in range(1000):
+        found += [lint.op(f"a{n}", "AddV2", "1999", "eps", out=(4, 4)), lint.op(f"r{n}", "Rsqrt", f"a{n}", out=(4, 4))]
     return lint.graph(X, *found)
 
 
 def crossed(kind: str, join: str, after: Sequence[dict[str, Any]], *inputs: str) -> bytes:
     """Return very many nodes that one node puts together, and others after that."""
-    nodes = many(4000, kind, "x", *inputs)
+    nodes = many(2000, kind, "x", *inputs)
     return lint.graph(X, lint.ints("p", 1, 0), *nodes, joined(join, nodes), *after)
 
 
 RELU = lint.op("y", "Relu", "x", out=(4, 4))
-LATER = [lint.op(f"later{number}", "Sum", "all", out=(4, 4)) for number in range(4000)]
+LATER = [lint.op(f"later{number}", "Sum", "all", out=(4, 4)) for number in range(2000)]
 HUGE = lint.graph(lint.fed("x", *[1 << 62] * 200), lint.op("y", "MatMul", "x", "x", out=(-9, 4)))
 SPLIT = lint.graph(X, lint.ints("a", 0), lint.op("y", "Split", "a", "x", out=(2, 4), num_split=10**12))
 OFTEN, DENSE = "because functions call others very often", "too many edges between its ops"
@@ -110,11 +110,11 @@ GRAPHS: Crafted = {
     "functions that call all others": (lambda: circle(20), OFTEN),
     "calls of a function with many inputs": (wide_calls, OFTEN),
     "a name of underscores": (lambda: functions(1, RELU, name="_" * 90_000 + "x"), ""),
-    "sums behind a long chain": (lambda: lint.graph(X, *chain(4000, "Identity", "x"), *many(4000, "Sum", "3999")), ""),
+    "sums behind a long chain": (lambda: lint.graph(X, *chain(2000, "Identity", "x"), *many(2000, "Sum", "1999")), ""),
     "sums that all feed sums": (lambda: crossed("Sum", "AddN", LATER), DENSE),
-    "products before a reshape": (lambda: crossed("MatMul", "Reshape", many(6000, "Relu", "all")), DENSE),
-    "pools before a long chain": (lambda: crossed("MaxPool", "AddN", chain(4000, "Relu", "all")), ""),
-    "transposes before a long chain": (lambda: crossed("Transpose", "AddN", chain(4000, "Relu", "all"), "p"), DENSE),
+    "products before a reshape": (lambda: crossed("MatMul", "Reshape", many(3000, "Relu", "all")), DENSE),
+    "pools before a long chain": (lambda: crossed("MaxPool", "AddN", chain(2000, "Relu", "all")), ""),
+    "transposes before a long chain": (lambda: crossed("Transpose", "AddN", chain(2000, "Relu", "all"), "p"), DENSE),
     "roots behind a long chain": (squeezed, ""),
     "numbers that double": (concatenated, ""),
     "a split into very many": (lambda: SPLIT, ""),
@@ -158,7 +158,7 @@ def calls(levels: int, opcode: str) -> bytes:
 
 def fusion_of_many() -> bytes:
     """Return a fusion of very many parameters, each of which a fusion inside of it reads."""
-    count = 7000
+    count = 3000
     inner = hlo.computation("inner", *parameters(count), number=3, root=1)
     fusion = hlo.instruction(count + 1, "f", "fusion", ARRAY, range(1, count + 1), [3])
     outer = hlo.computation("outer", *parameters(count), fusion, number=2, root=count + 1)
@@ -168,8 +168,8 @@ def fusion_of_many() -> bytes:
 
 def fusions_of_one() -> bytes:
     """Return very many fusions that call one computation of very many constants."""
-    constants = [hlo.instruction(n, f"c{n}", "constant", ARRAY) for n in range(2, 8000)]
-    fusions = [hlo.instruction(n, f"f{n}", "fusion", ARRAY, [1], [2]) for n in range(2, 8000)]
+    constants = [hlo.instruction(n, f"c{n}", "constant", ARRAY) for n in range(2, 4000)]
+    fusions = [hlo.instruction(n, f"f{n}", "fusion", ARRAY, [1], [2]) for n in range(2, 4000)]
     main = hlo.computation("main", *parameters(1), *fusions, number=1, root=1)
     return hlo.program(main, hlo.computation("inner", *parameters(1), *constants, number=2, root=1))
 
@@ -187,8 +187,8 @@ def parts_of_parts() -> bytes:
 
 
 def transposes_behind_bitcasts() -> bytes:
-    bitcasts = [hlo.instruction(n, f"b{n}", "bitcast", ARRAY, [n - 1]) for n in range(2, 6000)]
-    found = [hlo.instruction(n, f"t{n}", "transpose", ARRAY, [5999]) for n in range(6000, 12_000)]
+    bitcasts = [hlo.instruction(n, f"b{n}", "bitcast", ARRAY, [n - 1]) for n in range(2, 3000)]
+    found = [hlo.instruction(n, f"t{n}", "transpose", ARRAY, [2999]) for n in range(3000, 6000)]
     return hlo.program(hlo.computation("main", *parameters(1), *bitcasts, *found, number=1, root=1))
 
 
@@ -216,7 +216,7 @@ def linked(group: h5py.Group) -> None:
 def nested(group: h5py.Group) -> None:
     for number in range(50):
         group = group.create_group("n" * 8000 + str(number))
-    for number in range(1500):
+    for number in range(400):
         group.create_dataset(str(number), shape=(), dtype="f4")
 
 
@@ -289,7 +289,7 @@ def many_devices(count: int) -> bytes:
 
 def placeholder(dims: int) -> bytes:
     """Many nodes, one of which has a shape of very many dimensions."""
-    return make.graph(*(node(f"x{n}", "A", variable=[2] * (1 if n else dims)) for n in range(20_000)))
+    return make.graph(*(node(f"x{n}", "A", variable=[2] * (1 if n else dims)) for n in range(10_000)))
 
 
 def groups(depth: int) -> bytes:
@@ -335,7 +335,7 @@ HARMFUL: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "a list that is blank": ("list of checkpoints", lambda: b"\n" * 900_000, "has no model_checkpoint_path"),
     "objects in a long chain": ("objects of a checkpoint", lambda: make.message("ObjectGraph", nodes=LONG_CHAIN), ""),
     "lists that many have": ("objects of a checkpoint", lambda: make.message("ObjectGraph", nodes=SHARED_LISTS), ""),
-    "a thousand times its size": ("packed profile", lambda: gzip.compress(bytes(100_000_000)), "unlike any profile"),
+    "a thousand times its size": ("packed profile", lambda: gzip.compress(bytes(1_000_000)) * 100, "unlike any profile"),
     "no bytes": ("graph", bytes, "is empty"),
     "no run": ("run", bytes, "is empty"),
     "no log": ("log", bytes, "is empty"),
@@ -354,7 +354,7 @@ HARMFUL: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "the same name twice": ("graph", lambda: make.graph(node("x", "A"), node("x", "B")), "two nodes named 'x'"),
     "the same name twice in a profile": ("tfprof profile", lambda: make.profile([MATMUL] * 2), "two nodes named"),
     "a cycle": ("graph", lambda: make.graph(node("x", "A", "y"), node("y", "A", "x"), node("z", "A", "z", "x")), ""),
-    "a long chain": ("graph", lambda: chained(40_000), ""),
+    "a long chain": ("graph", lambda: chained(20_000), ""),
     "a name of a million slashes": ("graph", lambda: make.graph(node("/" * 1_000_000, "A")), "nested too deep"),
     "a name of 100 KB": ("graph", lambda: make.graph(node("n" * 100_000, "A"), node("x", "B")), ""),
     "names of 2,000 scopes": ("graph", lambda: make.graph(*(node(f"s{n}/" * 2000, "A") for n in range(9))), ""),
@@ -362,10 +362,10 @@ HARMFUL: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "bytes that are no text": ("graph", lambda: GRAPH + field(1, field(1, b"\xff\xfe") + field(2, b"A")), ""),
     "a deep stack": ("log", lambda: stacks(9_000), ""),
     "a bottomless stack": ("log", lambda: stacks(200_000), "a call stack of 200,000 frames"),
-    "many steps": ("tfprof profile", lambda: many_steps(5_000), ""),
-    "too many steps": ("tfprof profile", lambda: many_steps(100_000), "100,000 steps"),
+    "many steps": ("tfprof profile", lambda: many_steps(2_500), ""),
+    "too many steps": ("tfprof profile", lambda: many_steps(30_000), "30,000 steps"),
     "many devices": ("run", lambda: many_devices(30_000), ""),
-    "many dimensions": ("graph", lambda: placeholder(300_000), ""),
+    "many dimensions": ("graph", lambda: placeholder(200_000), ""),
 }
 
 

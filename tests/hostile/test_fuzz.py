@@ -16,6 +16,7 @@ FEW = min(40, 2 * settings().max_examples)
 """CI goes on with the next ones: see `.ci/run`."""
 
 
+@pytest.mark.usefixtures("asked_here")
 def test_damaged_profiles_end_well(tmp_path: Path) -> None:
     attempts, faults = fuzz.fuzz(FEW, 1, tmp_path)
     assert faults == []

@@ -230,6 +230,7 @@ KINDS = (
 _DEGREES = ("highly", "moderately", "possibly", "not")
 
 
+@cache
 def key_of(name: str) -> str:
     """Return the search key of a word, equal for `--max-input-bound`, `max_input_bound` and `Max input bound`."""
     return " ".join(re.split(r"[\s_\-]+", name.strip("- `").lower())).removesuffix(" ()")

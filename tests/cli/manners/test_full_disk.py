@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from forks import IMPORTS
 from places import SAMPLES
 
 from tfperf.cli import main
@@ -41,21 +42,18 @@ def environment(unbuffered: str) -> dict[str, str]:
     return {**os.environ, "PYTHONUNBUFFERED": unbuffered, "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-_EACH_A_FORK = """
+_EACH_A_FORK = f"""
 import os, sys
-import tfperf.analysis.load, tfperf.cli.options, tfperf.report.render, tfperf.trace.read
-import tfperf.judge.check, tfperf.judge.diff_report, tfperf.sections.diagnosis.diagnose, tfperf.sections.tfdata.advice
-from tfperf.__main__ import run
+{IMPORTS}
 for number, arguments in enumerate(eval(sys.argv[1])):
     if not (child := os.fork()):
-        os.dup2(os.open(f"{number}.stderr", os.O_WRONLY | os.O_CREAT), 2)
+        os.dup2(os.open(str(number) + ".stderr", os.O_WRONLY | os.O_CREAT), 2)
         sys.argv[1:] = arguments
         run()
         sys.exit()
-    with open(f"{number}.code", "w") as file:
+    with open(str(number) + ".code", "w") as file:
         file.write(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])))
 """
-"""Commands in processes of their own, most of whose time would be the start of Python, which they share."""
 
 
 @pytest.fixture(scope="module", params=["", "1"])

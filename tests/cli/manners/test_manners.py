@@ -16,6 +16,7 @@ import pytest
 from builders import logdir_of
 from cli.manners.cases import IN_PROCESS, IN_TERMINAL, Case
 from click.testing import CliRunner
+from forks import IMPORTS
 from places import SAMPLES
 from synthetic_gpu import synthetic_gpu
 
@@ -72,6 +73,7 @@ def matches(first: str, line: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, first.split("*"))), line) is not None
 
 
+@pytest.mark.usefixtures("asked_here")
 @pytest.mark.parametrize("case", IN_PROCESS, ids=name_of)
 def test_in_this_process(case: Case, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(workplace)
@@ -89,12 +91,11 @@ def test_in_this_process(case: Case, workplace: Path, monkeypatch: pytest.Monkey
 
 NEEDS_BASH = re.compile("[|;<>]|PYTHON|LINES|^tfperf run ")
 """What needs a process of its own: pipes, what counts when Python starts, a script that is run."""
-TOGETHER = [case for case in IN_TERMINAL if not (case.keys or case.columns != 80 or NEEDS_BASH.search(case.typed))]
+TOGETHER = [case for case in IN_TERMINAL if not (case.keys or NEEDS_BASH.search(case.typed))]
 ALONE = [case for case in IN_TERMINAL if case not in TOGETHER]
-_EACH_A_FORK = """
+_EACH_A_FORK = f"""
 import json, os, shlex, sys
-import tfperf.analysis.load, tfperf.cli.options, tfperf.report.render, tfperf.trace.read
-from tfperf.__main__ import run
+{IMPORTS}
 for typed in json.loads(sys.argv[1]):
     if not (child := os.fork()):
         words = shlex.split(typed)
@@ -104,9 +105,9 @@ for typed in json.loads(sys.argv[1]):
         run()
         sys.exit()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    print(f"\x1c{code}\x1d", end="", flush=True)
+    print("\x1c", code, "\x1d", sep="", end="", flush=True)
 """
-"""A terminal in which commands are typed; most of their time would be the start of Python, which they share."""
+"""A terminal in which commands are typed."""
 
 
 def in_terminal(workplace: Path, command: list[str], columns: int = 80) -> Any:
@@ -132,19 +133,24 @@ def assert_seen(case: Case, screen: str, code: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def screens(workplace: Path) -> dict[str, tuple[str, int]]:
+def screens(workplace: Path) -> dict[Case, tuple[str, int]]:
     """What each case of `TOGETHER` shows, and its exit code."""
-    command = [sys.executable, "-c", _EACH_A_FORK, json.dumps([case.typed for case in TOGETHER])]
-    child = in_terminal(workplace, command)
-    child.expect(pexpect.EOF)
-    shown = child.before.replace("\r", "").split("\x1d")[:-1]
-    parts = [part.rpartition("\x1c") for part in shown]
-    return {case.typed: (screen, int(code)) for case, (screen, _, code) in zip(TOGETHER, parts, strict=True)}
+    seen = {}
+    for columns in {case.columns for case in TOGETHER}:
+        cases = [case for case in TOGETHER if case.columns == columns]
+        command = [sys.executable, "-c", _EACH_A_FORK, json.dumps([case.typed for case in cases])]
+        child = in_terminal(workplace, command, columns)
+        child.expect(pexpect.EOF)
+        shown = child.before.replace("\r", "").split("\x1d")[:-1]
+        for case, part in zip(cases, shown, strict=True):
+            screen, _, code = part.rpartition("\x1c")
+            seen[case] = screen, int(code)
+    return seen
 
 
 @pytest.mark.parametrize("case", TOGETHER, ids=name_of)
-def test_in_a_terminal(case: Case, screens: dict[str, tuple[str, int]]) -> None:
-    assert_seen(case, *screens[case.typed])
+def test_in_a_terminal(case: Case, screens: dict[Case, tuple[str, int]]) -> None:
+    assert_seen(case, *screens[case])
 
 
 @pytest.mark.parametrize("case", ALONE, ids=name_of)
