@@ -92,14 +92,14 @@ def squeezed() -> bytes:
     return lint.graph(X, *found)
 
 
-def crossed(kind: str, join: str, after: Sequence[dict[str, Any]], *inputs: str) -> bytes:
+def crossed(count: int, kind: str, join: str, after: Sequence[dict[str, Any]], *inputs: str) -> bytes:
     """Return very many nodes that one node puts together, and others after that."""
-    nodes = many(2000, kind, "x", *inputs)
+    nodes = many(count, kind, "x", *inputs)
     return lint.graph(X, lint.ints("p", 1, 0), *nodes, joined(join, nodes), *after)
 
 
 RELU = lint.op("y", "Relu", "x", out=(4, 4))
-LATER = [lint.op(f"later{number}", "Sum", "all", out=(4, 4)) for number in range(2000)]
+LATER = [lint.op(f"later{number}", "Sum", "all", out=(4, 4)) for number in range(4000)]
 HUGE = lint.graph(lint.fed("x", *[1 << 62] * 200), lint.op("y", "MatMul", "x", "x", out=(-9, 4)))
 SPLIT = lint.graph(X, lint.ints("a", 0), lint.op("y", "Split", "a", "x", out=(2, 4), num_split=10**12))
 OFTEN, DENSE = "because functions call others very often", "too many edges between its ops"
@@ -111,10 +111,13 @@ GRAPHS: Crafted = {
     "calls of a function with many inputs": (wide_calls, OFTEN),
     "a name of underscores": (lambda: functions(1, RELU, name="_" * 90_000 + "x"), ""),
     "sums behind a long chain": (lambda: lint.graph(X, *chain(2000, "Identity", "x"), *many(2000, "Sum", "1999")), ""),
-    "sums that all feed sums": (lambda: crossed("Sum", "AddN", LATER), DENSE),
-    "products before a reshape": (lambda: crossed("MatMul", "Reshape", many(3000, "Relu", "all")), DENSE),
-    "pools before a long chain": (lambda: crossed("MaxPool", "AddN", chain(2000, "Relu", "all")), ""),
-    "transposes before a long chain": (lambda: crossed("Transpose", "AddN", chain(2000, "Relu", "all"), "p"), DENSE),
+    "sums that all feed sums": (lambda: crossed(4000, "Sum", "AddN", LATER), DENSE),
+    "products before a reshape": (lambda: crossed(2000, "MatMul", "Reshape", many(3000, "Relu", "all")), DENSE),
+    "pools before a long chain": (lambda: crossed(2000, "MaxPool", "AddN", chain(2000, "Relu", "all")), ""),
+    "transposes before a long chain": (
+        lambda: crossed(2000, "Transpose", "AddN", chain(2000, "Relu", "all"), "p"),
+        DENSE,
+    ),
     "roots behind a long chain": (squeezed, ""),
     "numbers that double": (concatenated, ""),
     "a split into very many": (lambda: SPLIT, ""),
@@ -335,7 +338,11 @@ HARMFUL: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "a list that is blank": ("list of checkpoints", lambda: b"\n" * 900_000, "has no model_checkpoint_path"),
     "objects in a long chain": ("objects of a checkpoint", lambda: make.message("ObjectGraph", nodes=LONG_CHAIN), ""),
     "lists that many have": ("objects of a checkpoint", lambda: make.message("ObjectGraph", nodes=SHARED_LISTS), ""),
-    "a thousand times its size": ("packed profile", lambda: gzip.compress(bytes(1_000_000)) * 100, "unlike any profile"),
+    "a thousand times its size": (
+        "packed profile",
+        lambda: gzip.compress(bytes(1_000_000)) * 100,
+        "unlike any profile",
+    ),
     "no bytes": ("graph", bytes, "is empty"),
     "no run": ("run", bytes, "is empty"),
     "no log": ("log", bytes, "is empty"),
