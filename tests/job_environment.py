@@ -7,12 +7,15 @@ imported run when it is needed.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 import pytest
 
@@ -43,23 +46,49 @@ def job_environment(*, keras: bool) -> dict[str, str]:
     }
 
 
-def run_job(folder: Path, script: str) -> str:
-    """Run a script without Keras, as `job.py` in a folder, which is its working directory; return its stderr."""
-    (folder / "job.py").write_text(script)
-    return run_python("job.py", cwd=folder).stderr
-
-
-def run_python(*arguments: str | Path, cwd: Path | None = None, lean: bool = True) -> subprocess.CompletedProcess[str]:
-    """Run Python, without Keras unless `lean` is false; it must end with exit code 0."""
-    plain = {**os.environ, "PYTHONPATH": os.pathsep.join([str(LAZILY), *filter(None, [os.environ.get("PYTHONPATH")])])}
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env=job_environment(keras=False) if lean else plain,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+def run_python(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python; it must end with exit code 0."""
+    folders = [str(LAZILY), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert not done.returncode, done.stderr[-2000:]
     return done
+
+
+def run_tensorflow_script(folder: Path, script: str) -> str:
+    """Run a script as `job.py` in a folder, which is its working directory; return its stderr."""
+    (folder / "job.py").write_text(script)
+    return run_tensorflow("job.py", cwd=folder).stderr
+
+
+def run_tensorflow(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python as a fork of a process that has imported TensorFlow once for all jobs; it must end with exit code 0.
+
+    A job may import Keras too.
+    """
+    with NamedTemporaryFile("r") as stdout, NamedTemporaryFile("r") as stderr:
+        job = {
+            "arguments": [*map(str, arguments)],
+            "cwd": str(cwd or Path.cwd()),
+            "environment": job_environment(keras=True),
+            "stdout": stdout.name,
+            "stderr": stderr.name,
+        }
+        server = _job_server()
+        print(json.dumps(job), file=server.stdin, flush=True)
+        assert server.stdout is not None
+        done = subprocess.CompletedProcess(server.args, int(server.stdout.readline()), stdout.read(), stderr.read())
+    assert not done.returncode, done.stderr[-2000:]
+    return done
+
+
+@cache
+def _job_server() -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, Path(__file__).with_name("job_server.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=job_environment(keras=True),
+        text=True,
+    )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_environment import run_python, without_tensorflow
+from job_environment import run_tensorflow, without_tensorflow
 
 # What is offered depends on what steps wait for, and the job is run once for all tests.
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timing, without_tensorflow]
@@ -22,7 +22,7 @@ COUNT = 60
 
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    printed = run_python(JOB, tmp_path_factory.mktemp("changed")).stdout
+    printed = run_tensorflow(JOB, tmp_path_factory.mktemp("changed")).stdout
     found: dict[str, dict[str, Any]] = json.loads(printed.splitlines()[-1])
     return found
 

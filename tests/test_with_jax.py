@@ -16,7 +16,7 @@ JOB = Path(__file__).parent / "jax_job.py"
 @pytest.fixture(scope="module")
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("jax")
-    run_python(JOB, folder, lean=False)
+    run_python(JOB, folder)
     return folder
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from builders import known
-from job_environment import on_linux, run_python
+from job_environment import on_linux, run_tensorflow
 
 import tfperf
 
@@ -67,7 +67,7 @@ for name, marked in (("marked", True), ("unmarked", False)):
 def captures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Logdirs of the loop: steps that are marked, and steps that are not."""
     folder = tmp_path_factory.mktemp("captures")
-    run_python("-c", _CAPTURE, folder)
+    run_tensorflow("-c", _CAPTURE, folder)
     return folder
 
 
@@ -82,7 +82,7 @@ def xprof_rows(logdir: Path, scratch: Path) -> list[dict[str, Any]]:
         "import sys\nfrom xprof.convert import raw_to_tool_data as r\n"
         "print(r.xspace_to_tool_data([sys.argv[1]], 'overview_page', {})[0].decode())"
     )
-    table = json.loads(run_python("-c", script, copy).stdout.strip().splitlines()[-1])[1]
+    table = json.loads(run_tensorflow("-c", script, copy).stdout.strip().splitlines()[-1])[1]
     ids = [column["id"] for column in table["cols"]]
     return [dict(zip(ids, [cell["v"] for cell in row["c"]], strict=True)) for row in table["rows"]]
 
@@ -206,7 +206,7 @@ _EXPECTED = dict.fromkeys(sorted(_MAP), ("Map", "py_function")) | {
 @pytest.fixture(scope="module")
 def pipelines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pipelines")
-    run_python("-c", _PIPELINES, folder)
+    run_tensorflow("-c", _PIPELINES, folder)
     return folder
 
 

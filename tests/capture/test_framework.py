@@ -116,7 +116,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(logs: Path) -> dict[str, Any]:
-    done = run_python("-c", _SCRIPT, logs, lean=False)
+    done = run_python("-c", _SCRIPT, logs)
     assert "the program ended during profiling; wrote " in done.stderr
     results: dict[str, Any] = json.loads(done.stdout)
     return results

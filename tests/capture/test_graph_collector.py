@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_environment import run_job
+from job_environment import run_tensorflow_script
 from tfprof_builders import values_of
 
 from tfperf.base.errors import OutputError
@@ -116,7 +116,7 @@ json.dump(facts, open("facts.json", "w"))
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("collector")
-    assert "incomplete shapes" not in run_job(folder, _SCRIPT)
+    assert "incomplete shapes" not in run_tensorflow_script(folder, _SCRIPT)
     return folder
 
 

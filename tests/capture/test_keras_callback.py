@@ -131,7 +131,7 @@ print(callback.result.path, "tensorflow" in sys.modules)
 
 @with_jax
 def test_keras_on_jax(tmp_path: Path) -> None:
-    path, has_tensorflow = run_python("-c", _ON_JAX, tmp_path, lean=False).stdout.split()
+    path, has_tensorflow = run_python("-c", _ON_JAX, tmp_path).stdout.split()
     assert has_tensorflow == "False"
     analysis = tfperf.load(path, sections=["steps", "environment"])
     assert analysis["steps"].steps.numbers.tolist() == list(range(10, 20))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import known
-from job_environment import job_environment, run_python
+from job_environment import job_environment, run_tensorflow
 from test_with_tensorflow import xprof_rows
 
 import tfperf
@@ -304,7 +304,7 @@ def test_other_tools_ignore_what_is_added(results: dict[str, Any], tmp_path: Pat
         path.parent.mkdir()
         path.write_bytes(data)
         paths.append(path)
-    with_plane, without_plane = run_python("-c", _TOOLS, *paths).stdout.splitlines()
+    with_plane, without_plane = run_tensorflow("-c", _TOOLS, *paths).stdout.splitlines()
     assert with_plane == without_plane
     assert len(with_plane) > 200, "or nothing was converted"
 

@@ -48,7 +48,7 @@ def test_capture_and_analyze_where_tensorflow_is_not_installed(jobs: dict[str, J
         "from tfperf.cli import run\nsys.argv[0] = 'tfperf'\nrun()"
     )
     arguments = ["capture", "--port", str(jobs["busy"].port), "--duration", "1s", "--analyze"]
-    done = run_python("-c", script, *arguments, cwd=tmp_path, lean=False)
+    done = run_python("-c", script, *arguments, cwd=tmp_path)
     assert done.stderr == ""
     (run,) = tmp_path.glob("logs/plugins/profile/*")
     command = f"tfperf analyze {run} --full"

@@ -15,7 +15,7 @@ from builders import known
 from checkpoint_builders import MAGIC, block, table, with_trailer, write_checkpoint
 from hypothesis import given
 from hypothesis import strategies as st
-from job_environment import needs_tensorflow, run_python
+from job_environment import needs_tensorflow, run_tensorflow
 from protobytes import varint, written
 from tfprof_builders import graph, message, node, shape
 
@@ -305,7 +305,7 @@ json.dump(whole, open(f"{folder}/values.json", "w"))
 
 @needs_tensorflow
 def test_values_are_those_that_tensorflow_saved(tmp_path: Path) -> None:
-    run_python("-c", _SAVE, tmp_path)
+    run_tensorflow("-c", _SAVE, tmp_path)
     expected = json.loads((tmp_path / "values.json").read_bytes())
     assert len(expected) == 26
     for version in ("v1", "v2"):

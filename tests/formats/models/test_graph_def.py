@@ -154,7 +154,7 @@ print(json.dumps(found))
 
 @needs_tensorflow
 def test_fields_have_the_names_and_numbers_of_tensorflow() -> None:
-    theirs = json.loads(run_python("-c", DUMP, lean=False).stdout.splitlines()[-1])
+    theirs = json.loads(run_python("-c", DUMP).stdout.splitlines()[-1])
     different = []
     for kind in (*SAME_NAMES, *OTHER_NAMES):
         of_theirs = theirs[OTHER_NAMES.get(kind, kind)]

@@ -7,13 +7,11 @@ with the arithmetic of padding by hand.
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from job_environment import job_environment
+from job_environment import run_tensorflow
 
 from tfperf.models.linter.engine import LintOptions, LintResult, lint_model, lint_path
 
@@ -68,13 +66,7 @@ except AssertionError as error:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """The folder of the models, and what the job printed."""
     folder = tmp_path_factory.mktemp("models")
-    (folder / "job.py").write_text(MODELS)
-    command = [sys.executable, str(folder / "job.py"), str(folder)]
-    done = subprocess.run(
-        command, check=False, env=job_environment(keras=True), capture_output=True, text=True, timeout=300
-    )
-    assert not done.returncode, done.stderr
-    return folder, done.stdout.splitlines()
+    return folder, run_tensorflow("-c", MODELS, folder).stdout.splitlines()
 
 
 def by_layer(result: LintResult) -> dict[str, list[str]]:

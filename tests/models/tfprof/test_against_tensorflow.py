@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from job_environment import run_job, without_tensorflow
+from job_environment import run_tensorflow_script, without_tensorflow
 from tfprof_builders import text_rows
 
 from tfperf.models.tfprof.options import options_from
@@ -23,7 +23,8 @@ from tfperf.models.tfprof.views import View
 pytestmark = [pytest.mark.tensorflow, without_tensorflow]
 VIEWS: tuple[View, ...] = ("scope", "graph", "op", "code")
 STEPS = (0, 2, 5)
-SETS = 60
+SETS = 30
+"""Option sets of each graph."""
 DEEPEST = 90
 """Longer lists of ops may come back in parts: protobuf reads some 100 levels, and each op is inside of another."""
 
@@ -100,7 +101,7 @@ def rows_of(node):
 
 
 reports, results = [], []
-for number, (view, options) in enumerate(json.load(open("../options.json"))):
+for number, (view, options) in enumerate(json.load(open(f"../options{control_flow}.json"))):
     result = views[view]({**options, "output": f"file:outfile=report{number}.txt"})
     reports.append(open(f"report{number}.txt").read())
     results.append(rows_of(result))
@@ -120,7 +121,7 @@ with open("ours.pb", "wb") as file:
     file.write(ours.serialize_to_string())
 _pywrap_tfprof.ProfilerFromFile("ours.pb")
 again = []
-for number, (view, options) in enumerate(json.load(open("../options.json"))):
+for number, (view, options) in enumerate(json.load(open(f"../options{control_flow}.json"))):
     options = tfprof_options_pb2.OptionsProto(**options, output=f"file:outfile=again{number}.txt")
     _pywrap_tfprof.Profile(view.encode(), options.SerializeToString())
     again.append(open(f"again{number}.txt").read())
@@ -130,8 +131,8 @@ if child:
 '''
 
 
-def option_sets() -> list[tuple[View, dict[str, Any]]]:
-    """Return option sets, the same in every run, each for all views.
+def option_sets(graph: str) -> list[tuple[View, dict[str, Any]]]:
+    """Return option sets, the same in every run, each for all views; each graph has others.
 
     None cuts off the root of the code view (`max_depth` 0, or a trim that matches its name): that ends the reference.
     """
@@ -148,7 +149,7 @@ def option_sets() -> list[tuple[View, dict[str, Any]]]:
         return [chance.choice(names)] if chance.random() < share else otherwise
 
     sets: list[dict[str, Any]] = []
-    while len(sets) < SETS:
+    while len(sets) < 2 * SETS:
         options = {
             "max_depth": chance.choice((1, 2, 3, 5, 100)),
             "order_by": chance.choice(("name", *columns[:10])),
@@ -164,15 +165,16 @@ def option_sets() -> list[tuple[View, dict[str, Any]]]:
         if chance.random() < 0.5:
             options[f"min_{chance.choice(minima)}"] = chance.choice((1, 2, 10, 100, 1000))
         sets.append(options)
-    return [*itertools.product(VIEWS, sets)]
+    return [*itertools.product(VIEWS, sets[::2] if graph == "1" else sets[1::2])]
 
 
 @pytest.fixture(scope="module")
 def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a job that ran two graphs, `1` and `2`, and reported them with TensorFlow's own engine."""
     folder = tmp_path_factory.mktemp("reference")
-    (folder / "options.json").write_text(json.dumps(option_sets()))
-    run_job(folder, f"STEPS = {STEPS}\n{_JOB}")
+    for graph in ("1", "2"):
+        (folder / f"options{graph}.json").write_text(json.dumps(option_sets(graph)))
+    run_tensorflow_script(folder, f"STEPS = {STEPS}\n{_JOB}")
     return folder
 
 
@@ -202,7 +204,7 @@ def test_both_engines_write_the_same_lines(job: Path, view: View, way: str) -> N
     of = read_folder(job / way) if way == "collected" else read_model(Sources(profile=job / "profile.pb"))
     reports = json.loads((job / "reports.json").read_text())
     compared, different = 0, {}
-    for (each, given), report in zip(option_sets(), reports, strict=True):
+    for (each, given), report in zip(option_sets(job.name), reports, strict=True):
         if each == view:
             ours = compared_lines(view, text_rows(of, view, options_from(given)))
             theirs = compared_lines(view, reference_lines(report))
@@ -216,7 +218,7 @@ def test_both_engines_write_the_same_lines(job: Path, view: View, way: str) -> N
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_reference_reads_the_profile_that_we_write(job: Path, view: View) -> None:
     reports, again = (json.loads((job / f"{name}.json").read_text()) for name in ("reports", "again"))
-    for (each, given), report, read in zip(option_sets(), reports, again, strict=True):
+    for (each, given), report, read in zip(option_sets(job.name), reports, again, strict=True):
         # Its own profiles say of every input that it comes from the first output (D1); ours say from which.
         if each == view and "input_shapes" not in given["select"]:
             ours, theirs = (compared_lines(view, reference_lines(text)) for text in (read, report))
@@ -226,7 +228,7 @@ def test_the_reference_reads_the_profile_that_we_write(job: Path, view: View) ->
 @pytest.mark.parametrize("view", VIEWS)
 def test_the_profile_that_we_write_says_all_that_is_known(job: Path, view: View) -> None:
     written, collected = read_model(Sources(profile=job / "ours.pb")), read_folder(job / "collected")
-    for each, given in option_sets():
+    for each, given in option_sets(job.name):
         if each == view:
             options = options_from(given)
             ours, theirs = (text_rows(of, view, options, quirks=False) for of in (written, collected))
@@ -236,7 +238,9 @@ def test_the_profile_that_we_write_says_all_that_is_known(job: Path, view: View)
 @pytest.mark.parametrize("view", VIEWS)
 def test_results_have_the_numbers_of_the_references(job: Path, view: View) -> None:
     of = read_folder(job / "collected")
-    for (each, given), theirs in zip(option_sets(), json.loads((job / "results.json").read_text()), strict=True):
+    for (each, given), theirs in zip(
+        option_sets(job.name), json.loads((job / "results.json").read_text()), strict=True
+    ):
         if each != view:
             continue
         rows = [*profile_model(of, view, options_from(given)).rows()]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ import numpy as np
 import pytest
 from checkpoint_builders import write_checkpoint, write_keras, write_weights
 from click.testing import CliRunner, Result
-from job_environment import job_environment, needs_tensorflow
+from job_environment import needs_tensorflow, run_tensorflow
 from protobytes import field, written
 from tfprof_builders import graph, message, node, op_log
 
@@ -224,8 +222,7 @@ x = L.Concatenate()([x, L.GlobalAveragePooling1D()(L.Embedding(50, 6, name="embe
 inner = keras.Sequential([keras.Input((150,)), L.Dense(7, name="dense"), L.Dropout(0.1)], name="inner")
 model = keras.Model([image, tokens], L.Dense(3, name="out")(L.Dense(5, name="frozen", trainable=False)(inner(x))))
 model.compile("adam", "mse", metrics=["mae"])
-data = [np.zeros((4, 8, 8, 3), "f"), np.zeros((4, 5), "i")], np.zeros((4, 3), "f")
-model.fit(*data, verbose=0)
+model.optimizer.build(model.trainable_variables)
 specs = ((tf.TensorSpec((4, 8, 8, 3)), tf.TensorSpec((4, 5), tf.int32)), tf.TensorSpec((4, 3)))
 functions = {
     "infer": (tf.function(lambda x, y: model(list(x), training=False)), specs),
@@ -247,8 +244,7 @@ json.dump([count(model.weights), count(model.trainable_weights)], open(f"{folder
 
 @needs_tensorflow
 def test_a_model_of_keras_has_its_parameters_in_whatever_keras_saves(tmp_path: Path) -> None:
-    arguments = [sys.executable, "-c", _SAVE, str(tmp_path)]
-    subprocess.run(arguments, check=True, env=job_environment(keras=True), capture_output=True, timeout=300)
+    run_tensorflow("-c", _SAVE, tmp_path)
     total, trainable = json.loads((tmp_path / "counts.json").read_bytes())
     assert (total, trainable) == (1543, 1495)
     frozen, statistics = 40, 8

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from job_environment import needs_tensorflow, run_job
+from job_environment import needs_tensorflow, run_tensorflow_script
 from places import SAMPLES
 from tfprof_builders import CPU, graph, node, op_log, ran, run_metadata
 
@@ -252,7 +252,7 @@ CHAINS = {
 def article(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder in which the article's code ran with tfperf, and with TensorFlow."""
     folder = tmp_path_factory.mktemp("article")
-    run_job(folder, f"SAMPLE, CHAINS = {str(SAMPLE)!r}, {[*CHAINS.values()]!r}\n{_ARTICLE}")
+    run_tensorflow_script(folder, f"SAMPLE, CHAINS = {str(SAMPLE)!r}, {[*CHAINS.values()]!r}\n{_ARTICLE}")
     return folder
 
 

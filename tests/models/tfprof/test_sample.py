@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from job_environment import needs_tensorflow, run_python
+from job_environment import needs_tensorflow, run_tensorflow
 from places import SAMPLES
 
 from tfperf.models.tfprof.model import Model
@@ -70,7 +70,7 @@ def test_it_is_small_and_has_nothing_of_the_machine() -> None:
 
 @needs_tensorflow
 def test_the_script_collects_the_same_again(tmp_path: Path) -> None:
-    run_python(SAMPLE / "collect.py", tmp_path / "again")
+    run_tensorflow(SAMPLE / "collect.py", tmp_path / "again")
     again, sample = read_folder(tmp_path / "again"), read_folder(COLLECTED)
     assert (again.names, again.ops, [*again.steps]) == (sample.names, sample.ops, [*sample.steps])
     assert again.float_ops.tolist() == sample.float_ops.tolist()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from builders import Event, Plane, event, gpu, host, host_of, line, plane, read_back, ref, result_of, rows_of, trace_of
 from hypothesis import given
 from hypothesis import strategies as st
-from job_environment import job_environment
+from job_environment import run_tensorflow
 from places import TRACES
 from synthetic_tpu import F_OPS, Offload, offload_tpu
 
@@ -524,7 +523,7 @@ def test_ops_under_one_key_are_added_up_as_their_events_would_be(rows: list[tupl
     assert found.self_ps.tolist() == sorted(found.self_ps.tolist(), reverse=True)
 
 
-# --- against TensorFlow itself: a function compiled by XLA for the CPU, in a process of its own ---
+# --- against TensorFlow itself: a function compiled by XLA for the CPU, in another process ---
 
 
 _CAPTURE = """
@@ -557,10 +556,7 @@ tf.profiler.experimental.stop()
 @pytest.mark.tensorflow
 @pytest.mark.skipif(sys.platform != "linux", reason="tensorflow-cpu is installed on Linux only")
 def test_compiled_ops_are_shown_by_their_op_and_by_what_xla_calls_them(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _CAPTURE, str(tmp_path)]
-    environment = job_environment(keras=False)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
+    run_tensorflow("-c", _CAPTURE, tmp_path)
     table = load(tmp_path, sections=["ops"])["ops"].host
     compiled = {key.name: key for key in table.keys if key.hlo_op}
     assert compiled["hidden/MatMul"].type == "MatMul"
