@@ -5,8 +5,16 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+from places import SAMPLES, TRACES
+
 import tfperf
 from tfperf.trace.host.activities import Attribution
+
+
+def every_trace() -> list[Path]:
+    """Return the run folders of the sample traces, and of the test input where it lies beside this checkout."""
+    files = [*SAMPLES.rglob("*.xplane.pb"), *TRACES.rglob("*.xplane.pb")]
+    return sorted({file.parent for file in files if file.parent.name != "corrupt_tpu"})
 
 
 def analysis_of(path: Path, attribution: Attribution = "corrected") -> tfperf.Analysis:

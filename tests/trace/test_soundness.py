@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Event, Line, Plane, event, host, line, logdir_of, marks, plane, read_back, space, trace_of
+from builders import Event, Line, Plane, event, host, known, line, logdir_of, marks, plane, read_back, space, trace_of
 from msgspec.structs import replace
 from places import TRACES
+from real_runs import analysis_of, every_trace
 
 import tfperf
 from tfperf.formats.wire import schema
 from tfperf.judge.check import check_profile
 from tfperf.trace.flaw import Flaw, level_of
-from tfperf.trace.host.tasks import task_of
-from tfperf.trace.read import read_host
 from tfperf.trace.soundness import CaptureIdentity, capture_identity, find_flaws, foreign_hosts, lost_events
 from tfperf.trace.steps.find_steps import find_steps
 
@@ -447,13 +445,14 @@ def test_what_the_profiler_says(tmp_path: Path, message: str, *, is_error: bool,
     assert all(message in flaw.text for flaw in found)
 
 
-def test_real_profiles_are_sound(root: Path) -> None:
-    for file in [*(root / "sample_traces").rglob("*.xplane.pb"), *TRACES.rglob("*.xplane.pb")]:
-        if file.parent.name != "corrupt_tpu":
-            trace = read_host(file)
-            steps = find_steps(trace)
-            assert find_flaws(trace, steps) == (), file
-            assert steps.confidence != "low" or task_of(trace).is_helper, file
+def test_real_profiles_are_sound() -> None:
+    for path in every_trace():
+        analysis = analysis_of(path)
+        assert analysis.missing == (), path
+        for results in analysis.hosts:
+            steps = results["steps"]
+            assert results.flaws == steps.missing, (path, results.host)  # it says itself that events are not there
+            assert steps.steps.confidence != "low" or steps.task.is_helper, (path, results.host)
 
 
 # --- work of GPUs and its launches ---
@@ -749,16 +748,16 @@ def test_check_passes_hosts_of_one_capture(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the shared traces are not here")
-def test_real_runs_are_of_one_capture_and_their_copies_and_mixtures_are_not(tmp_path: Path) -> None:
+def test_real_runs_are_of_one_capture_and_their_copies_and_mixtures_are_not() -> None:
     folders = {path.parent for path in (TRACES / "multi_host").rglob("*.xplane.pb")}
-    runs = sorted(folder for folder in folders if len(list(folder.glob("*.xplane.pb"))) > 1)
+    runs = [run for folder in sorted(folders) if len((run := analysis_of(folder)).hosts) > 1]
+    captures = [[known(results.capture) for results in run.hosts] for run in runs]
+    largest = [
+        of_run[max(range(len(of_run)), key=lambda place: run.run.files[place].size_bytes or 0)]
+        for run, of_run in zip(runs, captures, strict=True)
+    ]
     for place, run in enumerate(runs):
-        assert not CODES & {flaw.code for _, flaw in tfperf.load(run, sections=["steps"]).flaws}, run
-        largest = max(run.glob("*.xplane.pb"), key=lambda path: path.stat().st_size)
-        others = max(runs[place - 1].glob("*.xplane.pb"), key=lambda path: path.stat().st_size)
-        for added, code in ((largest, "copied_host"), (others, "other_capture")):
-            folder = tmp_path / f"{place}_{code}"
-            shutil.copytree(run, folder)
-            shutil.copy(added, folder / "zz.xplane.pb")
-            flawed = tfperf.load(folder, sections=["steps"]).flaws
-            assert ("zz", code) in {(name, flaw.code) for name, flaw in flawed}, folder
+        assert not CODES & {flaw.code for _, flaw in run.flaws}, run.run.folder
+        added = len(captures[place])
+        assert found(*captures[place], largest[place])[added] == "copied_host", run.run.folder
+        assert found(*captures[place], largest[place - 1])[added] == "other_capture", run.run.folder

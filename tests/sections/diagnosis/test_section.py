@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from places import ROOT, TRACES
-from real_runs import analysis_of
+from real_runs import analysis_of, every_trace
 
 from tfperf.base.units import format_percent
 from tfperf.report.model import Fact, Finding, Quantity, Report, SegmentBar
@@ -33,16 +32,10 @@ CATEGORY_KEYS = {title: key for key, title in CATEGORY_TITLES.items()}
 IDLE_KEYS = {texts.title: cause for cause, texts in CAUSE_TEXTS.items()}
 
 
-def every_trace(root: Path) -> list[Path]:
-    """Return the run folders of the sample traces, and of the test input where it lies beside this checkout."""
-    files = [*(root / "sample_traces").rglob("*.xplane.pb"), *TRACES.rglob("*.xplane.pb")]
-    return sorted({file.parent for file in files if file.parent.name != "corrupt_tpu"})
-
-
 @pytest.fixture(scope="module")
 def reports() -> list[tuple[Path, Report]]:
     """The report of every trace."""
-    return [(path, analysis_of(path).report()) for path in every_trace(ROOT)]
+    return [(path, analysis_of(path).report()) for path in every_trace()]
 
 
 def test_the_first_screen_of_every_trace_fits(reports: list[tuple[Path, Report]]) -> None:
