@@ -225,7 +225,6 @@ def test_a_report_of_some_steps_says_which(two_hosts: Path, tmp_path: Path, run_
         (("analyze", "--steps", "1", "--attribution", "tensorflow"), 2, "cannot be used with --attribution tensorflow"),
         (("analyze", "--steps", "4.."), 1, "Error: steps 4.. do not exist; the steps are 0..3"),
         (("timeline", "--steps", "9", "-o", "t.json"), 1, "Error: step 9 does not exist; the steps are 0..3"),
-        (("diff", "--steps", "1..2", "base.json"), 2, "--steps cannot be used with a baseline"),
     ],
 )
 def test_wrong_ranges_of_steps(
@@ -239,6 +238,25 @@ def test_wrong_ranges_of_steps(
 def test_a_capture_needs_both_ends_of_a_range(run_tfperf: Run) -> None:
     result = run_tfperf("run", "--steps", "50..", "train.py")
     assert (result.exit_code, "--steps requires both ends to profile: use A..B" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("first", [-7, 10**18, (1 << 63) - 4])
+def test_any_number_of_a_step_can_be_selected(first: int, tmp_path: Path, run_tfperf: Run) -> None:
+    marks = [event("train", 100 * row, 90, step_num=first + row) for row in range(4)]
+    logdir = logdir_of(tmp_path / "logs", a=space(host(*marks)))
+    steps = f"{first + 1}..{first + 2}"
+    printed = run_tfperf("analyze", logdir, "--steps", steps, "-s", "steps", "--format", "json").stdout
+    rows = json.loads(printed)["sections"]["steps"]["tables"]["steps"]["rows"]
+    assert [row["step"] for row in rows] == [first + 1, first + 2]
+    missing = run_tfperf("analyze", logdir, f"--steps={first - 1}" if first < 0 else "--steps=5")
+    assert missing.stderr.endswith(f"does not exist; the steps are {first}..{first + 3}\n")
+    drawn = run_tfperf("timeline", logdir, "--step", first + 1, "-o", tmp_path / "one.json")
+    assert (drawn.exit_code, drawn.stderr.count("Error")) == (0, 0)
+
+
+def test_a_capture_starts_at_step_0_or_later(run_tfperf: Run) -> None:
+    result = run_tfperf("run", "--steps", "-3..5", "train.py")
+    assert (result.exit_code, "--steps requires a first step of 0 or more" in result.stderr) == (2, True)
 
 
 def test_a_gate_and_a_comparison_of_some_steps_say_which(two_hosts: Path, run_tfperf: Run) -> None:

@@ -50,6 +50,8 @@ def test_sizes() -> None:
     [
         *(("3..5", (3, 5)), ("7", (7, 7)), ("0..0", (0, 0)), (" 3..5 ", (3, 5))),
         *(("3..", (3, None)), ("..5", (None, 5))),
+        *(("-5..-3", (-5, -3)), ("..-0", (None, 0)), ("007", (7, 7)), ("0" * 5000, (0, 0))),
+        (f"{-(1 << 63)}..{(1 << 63) - 1}", (-(1 << 63), (1 << 63) - 1)),
     ],
 )
 def test_a_range_of_steps_has_its_ends(text: str, steps: tuple[int | None, int | None]) -> None:
@@ -58,7 +60,12 @@ def test_a_range_of_steps_has_its_ends(text: str, steps: tuple[int | None, int |
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("5..3", "use 3..5"), ("", "use 3..5"), ("..", "or 3"), ("-1..3", "or 3"), ("3-5", "or 3"), ("²", "or 3")],
+    [
+        *(("5..3", "use 3..5"), ("", "use 3..5"), ("..", "or 3"), ("--1..3", "or 3"), ("3-5", "or 3"), ("²", "or 3")),
+        *(("- 1", "or 3"), ("-3..-5", "use -5..-3")),
+        *((f"{number}..", f"{number} is not the number of a step") for number in (1 << 63, -(1 << 63) - 1)),
+        ("9" * 5000, "99999999 is not the number of a step"),
+    ],
 )
 def test_what_is_not_a_range_of_steps(text: str, words: str) -> None:
     with pytest.raises(click.BadParameter, match=re.escape(words)):

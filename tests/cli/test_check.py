@@ -317,6 +317,26 @@ def test_a_baseline_with_other_steps_skipped_is_not_compared(samples: Path, tmp_
     assert "save the baseline with the same --skip-first" in " ".join(other.stdout.split())
 
 
+def test_a_baseline_of_other_steps_is_not_compared(samples: Path, tmp_path: Path, run_tfperf: Run) -> None:
+    logs, baseline = samples / "input_bound", tmp_path / "b.json"
+    run_tfperf("analyze", logs, "--save-baseline", baseline, "--steps", "5..14")
+
+    def checked(*selected: str) -> Result:
+        return run_tfperf("check", logs, "--baseline", baseline, "--max-regression", "50%", "--no-config", *selected)
+
+    assert checked("--steps", "5..14").exit_code == 0
+    for selected, now in (((), "all"), (("--steps", "5..15"), "5..15")):
+        other = checked(*selected)
+        assert other.exit_code == 1
+        text = " ".join(other.stdout.split())
+        assert f"Selected steps: 5..14 before, {now} now" in text
+        assert "select the same ones in both runs with --steps" in text
+    # The explanation of a regression compares the same steps.
+    same = run_tfperf("diff", baseline, logs, "--steps", "5..14").stdout
+    assert "Only steps 5..14 of each run are compared." in " ".join(same.split())
+    assert "NOT COMPARABLE: selected steps 5..14 -> all" in " ".join(run_tfperf("diff", baseline, logs).stdout.split())
+
+
 # --- sections of other packages ---
 
 

@@ -259,10 +259,12 @@ def test_errors_are_one_line(name: str, arguments: dict[str, Any], words: str, f
     assert words in refused(folder, name, **arguments)
 
 
-def test_a_steps_range_needs_profiles(folder: Path) -> None:
-    (folder / "base.json").write_text("{}")
-    text = refused(folder, "compare", before="base.json", after="slow", steps="1..2")
-    assert text == "steps of a baseline cannot be selected: pass two profiles"
+def test_a_baseline_has_the_steps_that_it_was_saved_with(folder: Path, run_tfperf: Run) -> None:
+    run_tfperf("analyze", folder / "slow", "--steps", "1..8", "--save-baseline", folder / "base.json")
+    same = asked(folder, "compare", before="base.json", after="slow", steps="1..8")
+    assert "Only steps 1..8 of each run are compared." in same
+    other = asked(folder, "compare", before="base.json", after="slow")
+    assert "NOT COMPARABLE: selected steps 1..8 -> all" in other
 
 
 def test_an_answer_that_is_too_long_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

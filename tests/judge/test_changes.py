@@ -137,6 +137,8 @@ def test_like_runs_differ_in_nothing() -> None:
         (run_of(), run_of(step_source="tf.function calls"), ("Step detection", "markers", "tf.function calls")),
         (run_of(), run_of(batches_per_step=4), ("Batches per step", "1", "4")),
         (run_of(), run_of(skip_first=3), ("First steps skipped", "0", "3")),
+        (run_of(steps="2..9"), run_of(), ("Selected steps", "2..9", "all")),
+        (run_of(steps="2..9"), run_of(steps="2.."), ("Selected steps", "2..9", "2..")),
         (run_of(batch_size=1024), run_of(batch_size=2048), ("Batch size", "1,024", "2,048")),
         (with_host(cpu_model="EPYC"), with_host(cpu_model="Xeon"), ("Host CPU", "EPYC", "Xeon")),
         (with_host(cores=8.0), with_host(cores=1.5), ("Host cores", "8", "1.5")),

@@ -118,7 +118,7 @@ def test_a_damaged_file_says_where_and_what_is_expected(tmp_path: Path, changes:
     assert message in refused(written(tmp_path, json.dumps(document(**changes))))
 
 
-ADDED = {"doubt", "examples_per_step", "tensorflow_version", "wall_step_ms"}
+ADDED = {"doubt", "examples_per_step", "steps", "tensorflow_version", "wall_step_ms"}
 """Keys that baselines of earlier versions do not have."""
 
 

@@ -73,7 +73,6 @@ def command(
       tfperf diff baseline.json logs/ -o diff.html
     """
     from tfperf.judge.diff_report import diff_report, run_summaries
-    from tfperf.trace.steps.step_range import range_text
 
     names: tuple[str, ...] = values.pop("run_names")
     if len(paths) < 2:
@@ -84,12 +83,8 @@ def command(
         raise click.UsageError("--full cannot be used with -s")
     options.check_output(output, format_name, force=force)
     stat, top, skip_first = (values.pop(name) for name in ("stat", "top", "skip_first"))
-    baselines = [path for path in paths if path.suffix.lower() == ".json"]
-    if values["steps"] and baselines:
-        raise click.UsageError(f"--steps cannot be used with a baseline, whose steps are summarized: {baselines[0]}")
     runs = run_summaries(paths, skip_first=skip_first, read=partial(options.load_analysis, **values))
-    steps = range_text(values["steps"]) if values["steps"] else ""
-    report = diff_report(runs, stat=stat, steps=steps)
+    report = diff_report(runs, stat=stat)
     if sections:
         chosen = tuple(section for section in report.sections if section.name in sections)
         report = replace(report, sections=chosen)

@@ -343,9 +343,7 @@ class Compare(Tool, kw_only=True):
             return profiles.analysis(Profile(path=str(path), steps=self.steps), sections)
 
         places = [profiles.place(path) for path in (self.before, self.after)]
-        if self.steps and any(place.suffix.lower() == ".json" for place in places):
-            raise TfperfError("steps of a baseline cannot be selected: pass two profiles")
-        report = diff_report(run_summaries(places, read=read), steps=self.steps)
+        report = diff_report(run_summaries(places, read=read))
         view = "answer" if self.format == "text" else "whole"
         return _rendered(_cut(report, self.rows), self.format, view=view, top=self.rows)
 

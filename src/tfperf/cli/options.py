@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from tfperf.base.errors import CaptureError, OutputError, TfperfError, TraceNotFoundError
 from tfperf.base.storage.remote_path import Location, RemotePath, located
-from tfperf.base.units import DURATIONS, SIZES, converted, counted, did_you_mean, split_quantity
+from tfperf.base.units import DURATIONS, SIZES, converted, counted, did_you_mean, split_quantity, without_middle
 from tfperf.capture.address import check_workers, parse_address, workers_in, workers_of_cluster, workers_of_file
 from tfperf.cli import manners, shows_progress, stdout_options, stdout_screen
 from tfperf.cli import say as say
@@ -74,12 +74,22 @@ def regex(text: str) -> str:
         raise click.BadParameter(str(error)) from error
 
 
+def _step_number(text: str) -> int:
+    """Return the number of a step in digits; raises BadParameter for one that no profile can contain."""
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > len(str(1 << 63)) or not -(1 << 63) <= int(sign + digits) < 1 << 63:
+        shown = without_middle(text, 30)
+        raise click.BadParameter(f"{shown} is not the number of a step, which has at most 64 bits (-2^63 to 2^63 - 1)")
+    return int(sign + digits)
+
+
 def step_range(text: str) -> StepRange:
     """Return the first and the last number of `3..5`, `3..`, `..5` or `3`, inclusive; None: without this limit."""
-    numbers = re.fullmatch(r"(\d{1,18})?(\.\.)?(\d{1,18})?", text.strip(), re.ASCII)
+    numbers = re.fullmatch(r"(-?\d+)?(\.\.)?(-?\d+)?", text.strip(), re.ASCII)
     if not numbers or not (numbers[1] or numbers[3]) or (numbers[3] and not numbers[2]):
         raise click.BadParameter(f"{text!r} is not a range of steps: use 3..5, 3.., ..5 or 3")
-    first, last = (None if each is None else int(each) for each in (numbers[1], numbers[3]))
+    first, last = (None if each is None else _step_number(each) for each in (numbers[1], numbers[3]))
     if not numbers[2]:
         last = first
     if first is not None and last is not None and first > last:
@@ -96,9 +106,9 @@ class _WhichStep(click.ParamType):  # type: ignore[type-arg,unused-ignore]
         text = str(value).strip()
         if text in ("median", "slowest"):
             return text  # type: ignore[return-value]
-        if not re.fullmatch(r"\d{1,18}", text, re.ASCII):
+        if not re.fullmatch(r"-?\d+", text, re.ASCII):
             self.fail(f"{value!r} is not a step: use a step number, median or slowest", param, ctx)
-        return int(text)
+        return _step_number(text)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         return [CompletionItem(word) for word in ("median", "slowest") if word.startswith(incomplete)]

@@ -64,6 +64,8 @@ def command(command: tuple[str, ...], format_name: str | None, output: Path | No
 
     if values["steps"] and None in values["steps"]:
         raise click.UsageError("--steps requires both ends to profile: use A..B, for example 50..59")
+    if values["steps"] and values["steps"][0] < 0:
+        raise click.UsageError("--steps requires a first step of 0 or more")
     if values["steps"] and values["after_s"]:
         raise click.UsageError("--steps cannot be used with --after: profile by steps or by time")
     if values["steps"] and values["duration_s"]:

@@ -343,6 +343,9 @@ def _steps(before: RunSummary, after: RunSummary) -> Iterator[Difference]:
     yield from _differ("Kind of step", (before.step_kind, after.step_kind), text, unfair=unfair, known=False)
     text = "the runs use different step detection; use the same step event in both with --step-marker"
     yield from _differ("Step detection", (before.step_source, after.step_source), text, known=False)
+    ranges = [run.steps or "all" for run in (before, after)]
+    text = "other steps of a job can do different work; select the same ones in both runs with --steps"
+    yield from _differ("Selected steps", ranges, text)
     text = "only one run may include warm-up; save the baseline with the same --skip-first"
     yield from _differ("First steps skipped", (before.skip_first, after.skip_first), text, known=False)
 

@@ -115,15 +115,14 @@ def _run_summary(run: AnyRun, skip_first: int, read: Callable[..., Analysis]) ->
     return summarize_run(analysis, label, skip_first=skip_first)
 
 
-def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean", steps: str = "") -> Report:
-    """Return a comparison of two runs, or the trend of several; raise TfperfError for fewer than two.
-
-    `steps` are the steps to which the runs are limited, as text.
-    """
+def diff_report(runs: Sequence[RunSummary], *, stat: StepStatistic = "mean") -> Report:
+    """Return a comparison of two runs, or the trend of several; raise TfperfError for fewer than two."""
     if len(runs) < 2:
         raise TfperfError("a comparison requires at least two runs")
     comparison = compare_runs(runs, stat)
     lead, *sections = (build(comparison) for build in _SECTIONS)
+    # Different ones are a difference of the runs.
+    steps = runs[0].steps if len({run.steps for run in runs}) == 1 else ""
     if steps:
         lead = replace(lead, notes=(*lead.notes, f"Only steps {steps} of each run are compared."))
     source = {

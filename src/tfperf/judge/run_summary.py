@@ -139,6 +139,8 @@ class RunSummary(Struct, frozen=True, kw_only=True):
     tensorflow_version: Name = ""
     wall_step_ms: Number | None = None
     """Longest wall time per step of a host, with gaps and steps not averaged; None if unknown, as in old baselines."""
+    steps: Name = ""
+    """The steps that the run is limited to, as in `--steps`: `10..20`; empty: all, and in older baselines."""
     doubt: Name = ""
     """Why the step times are doubtful or wrong; empty if they are not, and in baselines of earlier versions."""
 

@@ -55,6 +55,7 @@ from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS, TFDATA
 from tfperf.trace.nesting import parents
 from tfperf.trace.steps.breakdown import lacks_devices
 from tfperf.trace.steps.categories import CATEGORIES
+from tfperf.trace.steps.step_range import range_text
 from tfperf.trace.steps.steps import END_ESTIMATED, PARTIAL
 from tfperf.trace.tfdata import asynchronous_stages
 
@@ -139,6 +140,7 @@ def summarize_run(analysis: Analysis, label: str, *, skip_first: int = 0, kind: 
         tfperf_version=__version__,
         attribution=results.attribution,
         skip_first=skip_first,
+        steps="" if analysis.steps is None else range_text(analysis.steps),
         step_kind=short_name(steps.headline_kind),
         step_source=steps.source,
         step_confidence=steps.confidence,

@@ -66,6 +66,24 @@ def test_a_profile_without_programs_is_judged_by_names(tmp_path: Path) -> None:
         lint_path(logs, LintOptions(ignore=("TPU-BN-2",)))
 
 
+def test_names_are_checked_for_tpus_only(tmp_path: Path) -> None:
+    """Rules for GPUs need a program, so a profile of a GPU without one has nothing that they could check."""
+    kernel = event("rsqrt_kernel", 0, 5, tf_op=f"{RSQRT}:Rsqrt")
+    gpu = space(host(event("train", 0, 9, step_num=0)), plane("/device:GPU:0", thread("Stream #1(Compute)", kernel)))
+    cpu = space(host(event(f"{RSQRT}:Rsqrt", 0, 5)))
+    logs = {name: logdir_of(tmp_path / name, a=data) for name, data in {"gpu": gpu, "cpu": cpu}.items()}
+    for path, options in ((logs["gpu"], LintOptions()), (logs["cpu"], LintOptions(device="gpu"))):
+        with pytest.raises(TfprofInputError, match="has no XLA programs that ran"):
+            lint_path(path, options)
+    assert [each.rule for each in lint_path(logs["gpu"], LintOptions(device="tpu")).violations] == ["TPU-BN-2"]
+    # Ops outside of a program, too.
+    module = program(computation("main", instruction(1, "x", "parameter", shape(F32, 8)), root=1))
+    ran = event("k", 5, 5, hlo_op=ref("x"), program_id=7)
+    device = plane("/device:GPU:0", thread("Stream #1(Compute)", kernel, ran))
+    mixed = lint_path(logdir_of(tmp_path / "mixed", a=space(device, programs(id_7=module))))
+    assert (mixed.device, mixed.evaluated, mixed.violations) == ("gpu", 0, ())
+
+
 def test_the_time_of_a_batch_norm_on_a_device_is_that_of_its_ops(tmp_path: Path) -> None:
     ops = [("fusion.1", RSQRT, "Rsqrt"), ("fusion.2", "model/BatchNorm_1/mul", "Mul"), ("dot.3", "d/MatMul", "MatMul")]
     facts = {hlo: {"hlo_category": "loop fusion", "tf_op": f"{name}:{type}"} for hlo, name, type in ops}

@@ -86,9 +86,11 @@ class LintResult(Shown, Struct, frozen=True, kw_only=True):
 def lint_path(path: Path, options: LintOptions | None = None) -> LintResult:
     """Apply rules to a graph, a SavedModel, an XLA program, or the programs in a profile; raises TfperfError."""
     options = options or LintOptions()
-    by_name = "TPU-BN-2" in chosen_rules(options)
+    device = None if options.device == "auto" else options.device
+    by_name = "TPU-BN-2" in chosen_rules(options, device)
     if is_profile(path):
-        return _lint_programs(programs_that_ran(path, by_name=by_name), str(path), options, ("program", "names"))
+        programs = programs_that_ran(path, device=device, by_name=by_name)
+        return _lint_programs(programs, str(path), options, ("program", "names"))
     program = program_of(path)
     if program is not None:
         return _lint_programs(program, str(path), options, ("program",))

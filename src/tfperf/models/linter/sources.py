@@ -47,7 +47,7 @@ class Programs(Struct, frozen=True, kw_only=True):
     """Programs by the id in events."""
     shares: dict[tuple[int, str], float] = {}
     device: Device | None = None
-    """Device on which they ran, if a profile records it."""
+    """Device of the profile; None for a CPU or a file, which does not name its device."""
     named_ops: tuple[NamedOp, ...] = ()
     notes: tuple[str, ...] = (_COMPILED,)
 
@@ -83,13 +83,16 @@ def program_of(path: Path) -> Programs | None:
         return None
 
 
-def programs_that_ran(path: Path, *, by_name: bool = True) -> Programs:
+def programs_that_ran(path: Path, *, device: Device | None = None, by_name: bool = True) -> Programs:
     """Return the programs with events in the newest run of a logdir, and (`by_name`) ops outside programs.
 
+    Only rules for TPUs check names, so there are no such ops if `device`, by default that of the profile, is a GPU.
     Raises TfperfError without a program and without an op in a scope that a rule checks.
     """
-    analysis = load(path, sections=("xla", "ops") if by_name else ("xla",))
+    analysis = load(path, sections=("environment", "xla", "ops") if by_name else ("environment", "xla"))
     xla = analysis["xla"]
+    types = {host.device_type for host in analysis["environment"]}
+    ran_on: Device | None = "gpu" if "GPU" in types else "tpu" if "TPU" in types else None
     serialized: dict[int, bytes] = {}
     for file in analysis.run.files:
         serialized |= read_host(file.path, stats=frozenset({HLO_PROTO})).hlo_protos or {}
@@ -97,9 +100,9 @@ def programs_that_ran(path: Path, *, by_name: bool = True) -> Programs:
     for ran in xla.modules:
         if ran.instructions is not None and ran.program_id in serialized:
             modules[ran.program_id] = read_proto(serialized[ran.program_id])
-    named_ops = _named_ops(analysis, modules) if by_name else ()
+    named_ops = _named_ops(analysis, modules) if by_name and (device or ran_on) != "gpu" else ()
     if not modules and any(op.batch_norm for op in named_ops):
-        return Programs(modules={}, named_ops=named_ops, notes=(_NAMES_ONLY,))
+        return Programs(modules={}, named_ops=named_ops, notes=(_NAMES_ONLY,), device=ran_on)
     if not modules:
         raise TfprofInputError(
             f"{path} has no XLA programs that ran: profile compiled code (jit_compile=True, JAX), or pass the "
@@ -114,9 +117,7 @@ def programs_that_ran(path: Path, *, by_name: bool = True) -> Programs:
     notes = (_COMPILED, *((_OF_CPU,) if xla.place == "cpu" else ()))
     if xla.lost:
         notes = (*notes, f"{counted(len(xla.lost), 'program')} that ran cannot be checked: missing from the profile.")
-    devices: dict[str, Device] = {"gpu": "gpu", "tpu": "tpu"}
-    device = devices.get(xla.place or "")
-    return Programs(modules=modules, shares=by_place, named_ops=named_ops, notes=notes, device=device)
+    return Programs(modules=modules, shares=by_place, named_ops=named_ops, notes=notes, device=ran_on)
 
 
 def _named_ops(analysis: Analysis, modules: Mapping[int, Module]) -> tuple[NamedOp, ...]:

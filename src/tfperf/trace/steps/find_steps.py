@@ -261,7 +261,10 @@ def from_modules(trace: HostTrace) -> Steps | None:
 
 def _of_line(trace: HostTrace, line: Line, rows: Int64s, how: How) -> Steps:
     texts = [trace.display_names[name] or trace.names[name] for name in trace.name[rows].tolist()]
-    numbers = [int(text) if text.isdecimal() and len(text) < 18 else i for i, text in enumerate(texts)]
+    numbers = [
+        int(text) if re.fullmatch(r"-?\d{1,19}", text, re.ASCII) and -(1 << 63) <= int(text) < 1 << 63 else row
+        for row, text in enumerate(texts)
+    ]
     shown = numbers if line.name == "Steps" else range(len(rows))
     span = trace.start_ps[rows], trace.end_ps[rows]
     names = tuple(f"{UNLABELLED} {number}" for number in shown)
