@@ -38,6 +38,8 @@ class Detail(Struct, frozen=True):
     """Whether only lead sections are shown, if there are any."""
     sort: str = ""
     """Key of the column that sorts the tables that have it: numbers from the largest, unknown ones last."""
+    most_rows: int | None = None
+    """Rows of each table; None: no such limit."""
 
 
 EVERYTHING = Detail("data", "data", for_people=False, apart=False, every_row=True)
@@ -75,6 +77,8 @@ def _section(section: Section, detail: Detail) -> Section:
                 tables += _rows(part, section.name, detail)
         else:
             tables += _rows(table, section.name, detail)
+    if detail.most_rows is not None:
+        tables = [table.head(detail.most_rows) for table in tables]
     return replace(
         section,
         findings=_up_to(detail.parts, section.findings),

@@ -258,9 +258,22 @@ def test_a_name_given_by_the_user_overrides_the_rules(tmp_path: Path) -> None:
             [4, 5, 6],
         ),
         ("/device:TPU:0", [event(str(n + 4), 100 * n, 95) for n in range(3)], ("device steps", "high"), [4, 5, 6]),
+        ("/device:TPU:0", [event(str(n - 2), 100 * n, 95) for n in range(3)], ("device steps", "high"), [-2, -1, 0]),
+        (
+            "/device:TPU:0",
+            [event(str((1 << 63) - 2 + n), 100 * n, 95) for n in range(3)],
+            ("device steps", "high"),
+            [(1 << 63) - 2, (1 << 63) - 1, 2],
+        ),
         ("/device:GPU:0", [event("jit_step", 100 * n, 80) for n in range(4)], ("device modules", "low"), [0, 1, 2, 3]),
     ],
-    ids=["stored groups with a step name", "steps of a TPU", "modules of a GPU, the last resort"],
+    ids=[
+        "stored groups with a step name",
+        "steps of a TPU",
+        "below 0",
+        "one too large",
+        "modules of a GPU, the last resort",
+    ],
 )
 def test_what_the_profiler_or_a_device_tells(
     tmp_path: Path, name: str, made: list[Event], source: tuple[str, str], numbers: list[int]

@@ -55,7 +55,7 @@ ADVICE = "select fewer rows or columns, or allow more with --memory-limit"
 
 
 class QueryLimits(Struct, frozen=True):
-    """Limits of a query: `memory_bytes` for DuckDB, and the same again for the answer.
+    """Limits of a query: `memory_bytes` for DuckDB, and the same again for the answer unless `answer_bytes` is set.
 
     `timeout_s` limits DuckDB's time. `top` fetches only that many rows, without a limit on `top`.
     """
@@ -64,6 +64,7 @@ class QueryLimits(Struct, frozen=True):
     memory_bytes: float = MEMORY_BYTES
     timeout_s: float = TIMEOUT_S
     top: int | None = None
+    answer_bytes: float | None = None
 
 
 class QueryError(TfperfError):
@@ -234,7 +235,7 @@ def _fetch(connection: Any, sql: str, limits: QueryLimits) -> Answer:
             kinds = {*map(type, values)}
             size += len(values) * _VALUE_BYTES + (_long_bytes(values, kinds) if kinds & _LONG else 0)
             column += map(_plain, values) if kinds & _CONVERTED else values
-        if size > limits.memory_bytes:
+        if size > (limits.answer_bytes or limits.memory_bytes):
             raise TfperfError(f"the result exceeds its memory limit: {ADVICE}")
         if count > most:
             break

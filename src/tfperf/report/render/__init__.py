@@ -49,6 +49,10 @@ class RenderOptions(Struct, frozen=True):
     """Rows of a ranked table for people; None: the table's own number."""
     sort: str = ""
     """Key of the column that sorts tables."""
+    most_rows: int | None = None
+    """Rows of each table, ranked or not; None: no such limit."""
+    phrased: Callable[[str], str] = str
+    """Changes sentences, which name options of the command line, for readers without one (not in CSV and HTML)."""
 
 
 class Format(Struct, frozen=True):
@@ -97,7 +101,9 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
     if chosen.level == "brief":
         people: Level = "brief" if is_whole else "full"
         only_leads = chosen.answers and options.view == "answer"
-        detail = Detail(people, people, top=options.top, only_leads=only_leads, sort=options.sort)
+        detail = Detail(
+            *(people, people, options.top), only_leads=only_leads, sort=options.sort, most_rows=options.most_rows
+        )
     else:
         sections: Level = "brief" if is_whole and chosen.level == "full" else "data"
         is_page = chosen.level == "full"
@@ -108,6 +114,7 @@ def render(report: Report, format_name: str, options: RenderOptions | None = Non
             every_row=not is_page,
             leads_first=is_page,
             sort=options.sort,
+            most_rows=options.most_rows,
         )
     renderer: Callable[[Report, RenderOptions], str] = resolve_name(FORMATS[format_name].renderer)
     return renderer(shown(report, detail), options)
