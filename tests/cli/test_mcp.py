@@ -13,14 +13,14 @@ from typing import Any
 
 import anyio
 import pytest
-from builders import fetching, logdir_of, marks, space
+from builders import event, fetching, logdir_of, marks, space
 from builders import host as host_plane
 from mcp import Client, StdioServerParameters, stdio_client
 from mcp_types import CallToolResult, TextContent, Tool
 from printed import Run
 
 from tfperf.base.errors import TfperfError
-from tfperf.cli import mcp
+from tfperf.cli import analyze, mcp
 from tfperf.cli.mcp import TOOLS, Profiles, answer_of, schema_of, server_of
 from tfperf.export.query.engine import Query, QueryLimits
 from tfperf.export.query.sources import source_of
@@ -148,10 +148,87 @@ def test_tables_have_at_most_so_many_rows(folder: Path) -> None:
     assert (len(table["rows"]), table["total_rows"]) == (5, 12)
 
 
+@pytest.mark.parametrize("name", ["gpu_transformer", "input_bound"])
+def test_each_section_can_have_few_rows_and_names_no_options(name: str, samples: Path) -> None:
+    """Only commands that a person runs elsewhere are named: tfperf run, capture and doctor."""
+    profiles = Profiles.below([samples / name])
+    calls: list[tuple[str, dict[str, Any]]] = [
+        ("first_screen", {"path": "."}),
+        ("compare", {"before": ".", "after": "."}),
+    ]
+    calls += [("section", {"path": ".", "section": each, "rows": 1}) for each in TOOLS["section"].sections()]
+    for tool, arguments in calls:
+        for format_name in ("text", "json"):
+            text, is_error = answer_of(profiles, tool, {"format": format_name, **arguments})
+            assert not is_error, text
+            sentences = re.sub(r"tfperf (run|capture)( [^`;,)]*)?", "", " ".join(text.split()))
+            found = re.search(r"(?<![\w`-])(-s \w+|--[a-z][a-z-]+|tfperf (analyze|query|diff) .{20}|-o \w+)", sentences)
+            assert not found, (arguments, found)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Unknown: device time (-s gaps).", "Unknown: device time (section gaps)."),
+        ("list the time of each stage: tfperf analyze PATH -s tfdata", "list the time of each stage: section tfdata"),
+        ("Kernel launch in -s diagnosis", "Kernel launch in section diagnosis"),
+        ("showing 3 of 12; --top 12 shows all", "showing 3 of 12; rows=12 shows more"),
+        ("showing 3 of 99999; --top 99999 shows all", "showing 3 of 99999; rows=10000 shows more"),
+        ("the first 5 rows; --top omits the others", "the first 5 rows; the argument rows omits the others"),
+        ("share a row (--by op lists each op).", "share a row (by=op lists each op)."),
+        ("analyze that host alone (tfperf analyze --host NAME), and", "analyze that host alone (host=NAME), and"),
+        (
+            "the profile has no steps; omit --steps, or name the step events with --step-marker",
+            "the profile has no steps; omit the argument steps, or name the step events with the argument step_marker",
+        ),
+        ("use --step-marker 'train loop' to analyze it", "use step_marker='train loop' to analyze it"),
+        (
+            "long texts lose their middle; --format csv has them whole",
+            "long texts lose their middle; format=json has them whole",
+        ),
+        ("select less data, or allow more time with --timeout", "select less data"),
+        ("utilization is unknown: pass them with --peaks FILE (docs/roofline.md).", "utilization is unknown."),
+        ("the FP8 peak of the device is unknown (--peaks)", "the FP8 peak of the device is unknown"),
+        (
+            "does not exist (tfperf query --schema lists tables and columns)",
+            "does not exist (SHOW ALL TABLES lists tables and columns)",
+        ),
+        *(
+            (text, text)
+            for text in (
+                "record the Python functions: tfperf run --python-trace train.py, for ten steps",
+                "once it is filled: tfperf run --steps A..B; if it never fills",
+                "profile with --xla_dump_to, a-s and x--top",
+            )
+        ),
+    ],
+)
+def test_sentences_name_arguments_and_not_options(text: str, expected: str) -> None:
+    assert mcp.phrased(text) == expected
+
+
+def test_ops_are_grouped_and_steps_are_named_on_request(folder: Path) -> None:
+    marked = space(host_plane(*(event("mine", 100 * row, 90) for row in range(6))))
+    logdir_of(folder / "marked", vm=marked)
+    screen = json.loads(asked(folder, "first_screen", path="marked", step_marker="mine", format="json"))
+    assert screen["summary"]["step_count"] == 6
+    assert "Ops by type: host" in asked(folder, "section", path="slow", section="ops", by="type")
+
+
+def test_groups_are_those_of_the_command_line() -> None:
+    option = next(each for each in analyze.command.params if each.name == "by")
+    assert schema_of(TOOLS["section"])["properties"]["by"]["enum"] == sorted(option.type.to_info_dict()["choices"])
+
+
 def test_two_runs_are_compared(folder: Path) -> None:
     assert "slow -> fast: mean of 12 and 12 steps" in asked(folder, "compare", before="slow", after="fast")
     document = json.loads(asked(folder, "compare", before="slow", after="slow", steps="2..9", format="json"))
     assert (document["source"]["steps"], document["summary"]["before"]["step_count"]) == ("2..9", 8)
+    assert {*document["sections"]} == {*filter(None, TOOLS["compare"].sections())}
+    categories = asked(folder, "compare", before="slow", after="fast", section="categories")
+    assert "Input" in categories
+    assert "mean of 12" not in categories
+    assert refused(folder, "compare", before="slow", after="fast", section="categorys").endswith("mean categories?")
 
 
 def test_words_are_explained(folder: Path) -> None:
@@ -269,8 +346,38 @@ def test_a_baseline_has_the_steps_that_it_was_saved_with(folder: Path, run_tfper
 
 def test_an_answer_that_is_too_long_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mcp, "_LARGEST_ANSWER", 100)
-    text = refused(folder, "section", path="slow", section="steps")
-    assert text.endswith("characters: pass a smaller number of rows")
+    for arguments, advice in (
+        ({"name": "section", "path": "slow", "section": "steps"}, "pass a smaller number of rows"),
+        ({"name": "first_screen", "path": "slow"}, "pass one host, or format=text"),
+        ({"name": "list_runs"}, "pass the path of a folder with fewer runs"),
+    ):
+        assert refused(folder, **arguments) == f"the answer has more than 100 characters: {advice}"
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        (
+            "select repeat('x', 100000) as text from range(1000)",
+            "the result exceeds its memory limit: select fewer rows",
+        ),
+        ("select range(1000) as numbers from range(1000)", "the result exceeds its memory limit: select fewer rows"),
+        ("select repeat('x', 1000) as text from range(1001)", "more than 1,000,000 characters: pass a smaller number"),
+        (
+            f'select 1 as "{"n" * 1000}" from range(1001)',
+            "more than 1,000,000 characters: pass a smaller number of rows",
+        ),
+    ],
+    ids=["long texts", "lists", "more texts", "a long name"],
+)
+def test_a_long_result_is_refused_before_its_text_exists(
+    sql: str, words: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def render(*_: Any) -> str:
+        raise AssertionError("a text of a long result")
+
+    monkeypatch.setattr("tfperf.report.render.render", render)
+    assert words in refused(folder, "query", path="slow", sql=sql, rows=10_000)
 
 
 def test_only_local_folders_are_served(tmp_path: Path, run_tfperf: Run) -> None:
@@ -299,7 +406,7 @@ def test_the_page_has_the_tools_and_configurations_that_start_the_server(root: P
     page = (root / "docs" / "mcp.md").read_text(encoding="utf-8")
     assert [*TOOLS] == re.findall(r"^\| `(\w+)` \|", page.split("\n## Tools")[1].split("| argument |")[0], re.MULTILINE)
     arguments = {name for tool in TOOLS.values() for name in schema_of(tool)["properties"]}
-    assert arguments - {"section", "sql", "word"} == {
+    assert arguments - {"sql", "word"} == {
         name
         for row in re.findall(r"^\| (`.*?`) \|", page.split("| argument |")[1], re.MULTILINE)
         for name in re.findall(r"\w+", row)

@@ -42,10 +42,11 @@ _RESULT_BYTES = 10 * _LARGEST_ANSWER
 _MOST_ROWS = 10_000
 _MOST_LOADED = 4
 _WIDTH = 100
-_SECTION = re.compile(r"(?:tfperf analyze )?(?:PATH )?-s ([a-z_]+)")
+_OTHER_COMMAND = re.compile(r"(tfperf (?!analyze|query|diff)[a-z-]+\b(?:(?!\. )[^;,()`])*)")
+_SECTION = re.compile(r"(?:tfperf analyze )?(?:PATH )?(?<![\w-])-s ([a-z_]+)")
 _ALL_ROWS = re.compile(r"--top (\d+) shows all")
 _ARGUMENT = re.compile(
-    r"(?:tfperf analyze )?--(host|steps|step-marker|by|top)\b(?: ([A-Z]+\b|A\.\.B|'[^']*'|\d[\d.]*|(?<=--by )[a-z]+))?"
+    r"(?:tfperf analyze )?(?<![\w-])--(host|steps|step-marker|by|top)\b(?: ([A-Z]+\b|A\.\.B|'[^']*'|\d[\d.]*|(?<=--by )[a-z]+))?"
 )
 _CLAUSE = r"[^;:.,()]*--(?:peaks|memory-limit|timeout|max-rows|list|full)\b(?:[^;:.,()]|\([^()]*\))*"
 _UNAVAILABLE = re.compile(rf"(?:,|;|:) ?{_CLAUSE}| \({_CLAUSE}\)")
@@ -115,7 +116,7 @@ def schema_of(tool: type[Tool]) -> dict[str, Any]:
     _, components = msgspec.json.schema_components([tool])
     schema: dict[str, Any] = {key: value for key, value in components[tool.__name__].items() if key != "description"}
     if "section" in schema["properties"]:
-        schema["properties"]["section"]["enum"] = list(_sections())
+        schema["properties"]["section"]["enum"] = [*tool.sections()]
     return schema
 
 
@@ -138,7 +139,10 @@ def answer_of(profiles: Profiles, name: str, arguments: Mapping[str, Any]) -> tu
 
 
 def phrased(text: str) -> str:
-    """Return a sentence with arguments of the tools in place of options, and without options that no tool has."""
+    """Return a sentence with arguments of the tools in place of options, and without options that no tool has.
+
+    Commands that do not read profiles stay: a person runs them where the job is.
+    """
 
     def argument(option: re.Match[str]) -> str:
         name = {"top": "rows", "step-marker": "step_marker"}.get(option[1], option[1])
@@ -146,10 +150,13 @@ def phrased(text: str) -> str:
 
     if "-" not in text:
         return text
-    text = text.replace("tfperf query --schema", "SHOW ALL TABLES").replace("--schema", "SHOW ALL TABLES")
-    text = _UNAVAILABLE.sub("", text.replace("--format csv", "format=json"))
-    text = _ALL_ROWS.sub(lambda rows: f"rows={min(int(rows[1]), _MOST_ROWS)} shows more", text)
-    return _ARGUMENT.sub(argument, _SECTION.sub(r"section \1", text))
+    parts = _OTHER_COMMAND.split(text)
+    for place in range(0, len(parts), 2):
+        part = parts[place].replace("tfperf query --schema", "--schema").replace("--schema", "SHOW ALL TABLES")
+        part = _UNAVAILABLE.sub("", part.replace("--format csv", "format=json"))
+        part = _ALL_ROWS.sub(lambda rows: f"rows={min(int(rows[1]), _MOST_ROWS)} shows more", part)
+        parts[place] = _ARGUMENT.sub(argument, _SECTION.sub(r"section \1", part))
+    return "".join(parts)
 
 
 class AnswerTooLongError(TfperfError):
@@ -258,6 +265,11 @@ class Tool(Struct, forbid_unknown_fields=True, kw_only=True):
     smaller: ClassVar[str] = "pass a smaller number of rows"
     """What to do if the answer is too long."""
 
+    @staticmethod
+    def sections() -> Sequence[str]:
+        """Return the values of the argument `section`."""
+        return ()
+
     def answer(self, profiles: Profiles) -> str:
         """Return the answer. Raises TfperfError."""
         raise NotImplementedError
@@ -335,11 +347,16 @@ class SectionOf(Profile, kw_only=True):
     format: Format = "text"
     rows: Rows = 50
 
+    @staticmethod
+    def sections() -> Sequence[str]:
+        """Return the sections with text or tables."""
+        from tfperf.analysis.registry import default_sections
+
+        return default_sections()
+
     def answer(self, profiles: Profiles) -> str:
         """Return a section as text or JSON."""
-        if self.section not in _sections():
-            known = did_you_mean(self.section, _sections()) or f"choose one of {', '.join(_sections())}"
-            raise TfperfError(f"{self.section!r} is not a section: {known}")
+        _check_section(self)
         report = profiles.analysis(self, (self.section, "batch")).report((self.section,), by=self.by)
         return _rendered(report, self.format, view="sections", rows=self.rows)
 
@@ -380,7 +397,15 @@ class Compare(Tool, kw_only=True):
     steps: Annotated[str, Meta(description="Compare only these steps of each run, inclusive: 10..20; empty: all.")] = ""
     step_marker: StepMarker = ""
     format: Format = "text"
+    section: Annotated[str, Meta(description="Return only this section of the comparison; empty: the change.")] = ""
     rows: Rows = 20
+
+    @staticmethod
+    def sections() -> Sequence[str]:
+        """Return the sections of a comparison."""
+        from tfperf.cli.diff import SECTIONS
+
+        return ("", *SECTIONS)
 
     def answer(self, profiles: Profiles) -> str:
         """Return the comparison as text or JSON."""
@@ -390,10 +415,11 @@ class Compare(Tool, kw_only=True):
             profile = Profile(path=str(path), steps=self.steps, step_marker=self.step_marker)
             return profiles.analysis(profile, sections)
 
-        places = [profiles.place(path) for path in (self.before, self.after)]
-        report = diff_report(run_summaries(places, read=read))
-        view: View = "answer" if self.format == "text" else "whole"
-        return _rendered(report, self.format, view=view, rows=self.rows)
+        _check_section(self)
+        report = diff_report(run_summaries([profiles.place(path) for path in (self.before, self.after)], read=read))
+        if self.section:
+            report = replace(report, sections=tuple(each for each in report.sections if each.name == self.section))
+        return _rendered(report, self.format, view="sections" if self.section else "answer", rows=self.rows)
 
 
 class Explain(Tool, kw_only=True):
@@ -419,21 +445,27 @@ TOOLS: Mapping[str, type[Tool]] = {
 }
 
 
-def _sections() -> tuple[str, ...]:
-    """Return the names of the sections with text or tables."""
-    from tfperf.analysis.registry import default_sections
-
-    return default_sections()
+def _check_section(tool: SectionOf | Compare) -> None:
+    if tool.section not in (known := tool.sections()):
+        choice = did_you_mean(tool.section, known) or f"choose one of {', '.join(filter(None, known))}"
+        raise TfperfError(f"{tool.section!r} is not a section: {choice}")
 
 
 def _rendered(report: Report, format_name: Format, *, view: View = "answer", rows: int | None = None) -> str:
     """Return a report as text or JSON, with at most this many rows of each table."""
+    from tfperf.report.model import ComparisonChart
     from tfperf.report.render import RenderOptions, render
 
     if format_name == "json" and _least_characters(report, rows) > _LARGEST_ANSWER:
         raise AnswerTooLongError
-    # Its references are to other commands.
-    report = replace(report, sections=tuple(replace(section, pointer="") for section in report.sections))
+    sections = []
+    for section in report.sections:
+        charts = [
+            replace(each, remark=phrased(each.remark)) if isinstance(each, ComparisonChart) else each
+            for each in section.charts
+        ]
+        sections.append(replace(section, charts=tuple(charts), pointer=""))  # it refers to other commands
+    report = replace(report, sections=tuple(sections))
     options = RenderOptions(width=_WIDTH, view=view, top=rows, most_rows=rows, phrased=phrased)
     return render(report, "table" if format_name == "text" else "json", options)
 
