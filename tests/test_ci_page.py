@@ -25,6 +25,7 @@ from job_environment import job_environment, needs_tensorflow
 from places import ROOT
 from shared_runs import make_program
 
+from tfperf.cli.options import trace_options
 from tfperf.judge import grammar
 from tfperf.judge.config import read_config
 from tfperf.judge.grammar import read_limit
@@ -339,42 +340,68 @@ def test_the_comparison_of_two_branches_calls_a_slow_input_a_regression(tmp_path
 
 def expression(text: str, values: dict[str, str]) -> str:
     """Replace the expressions of a workflow, such as `${{ inputs.profile }}`."""
-    return re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda match: values[match[1]], text)
+    return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda match: values[match[1]], text)
 
 
-def test_the_action_checks_a_profile_and_writes_a_report(tmp_path: Path, samples: Path) -> None:
-    action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
-    (usage,) = yaml.safe_load(fenced("yaml", "As a GitHub action"))
-    rows = re.findall(r"^\| `(\w+)` \|", TEXT.split("### As a GitHub action")[1].split("### ")[0], re.MULTILINE)
-    assert rows == [*action["inputs"]]
-    assert usage["with"].keys() <= action["inputs"].keys()
-    assert action["runs"]["using"] == "composite"
-    install, *others = action["runs"]["steps"]
-    assert install["run"] == 'python -m pip install "$ACTION"'
-    shutil.copytree(samples / "input_bound", tmp_path / "logs")
-    given = {name: each.get("default", "") for name, each in action["inputs"].items()} | usage["with"]
-    values = {f"inputs.{name}": value for name, value in given.items()}
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
+
+
+def run_action(folder: Path, **given: str) -> list[int]:
+    """Run the scripts of the action after the installation, and return their exit codes."""
+    python, install, *others = ACTION["runs"]["steps"]
+    assert (python["uses"], python["with"]["update-environment"]) == ("actions/setup-python@v5", False)
+    assert install["run"] == '"$PYTHON" -m pip install "$ACTION"'
+    values = {f"inputs.{name}": each.get("default", "") for name, each in ACTION["inputs"].items()}
+    values |= {f"inputs.{name}": value for name, value in given.items()}
+    values["steps.python.outputs.python-path"] = sys.executable
     codes = []
     for step in others:
         assert step["shell"] == "bash"
         environment = {name: expression(text, values) for name, text in step["env"].items()}
-        environment |= {"PATH": path, "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+        environment["GITHUB_STEP_SUMMARY"] = str(folder / "summary.md")
         done = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
             check=False,
-            cwd=tmp_path,
+            cwd=folder,
             env=os.environ | environment,
             capture_output=True,
             text=True,
             timeout=120,
         )
-        assert "Traceback" not in done.stderr
+        assert "Traceback" not in done.stderr, done.stderr
         codes.append(done.returncode)
-    assert codes == [3, 0], done.stderr
+    return codes
+
+
+def test_the_action_checks_a_profile_and_writes_a_report(tmp_path: Path, samples: Path) -> None:
+    (usage,) = yaml.safe_load(fenced("yaml", "As a GitHub action"))
+    rows = re.findall(r"^\| `([\w-]+)` \|", TEXT.split("### As a GitHub action")[1].split("### ")[0], re.MULTILINE)
+    assert rows == [*ACTION["inputs"]]
+    assert usage["with"].keys() <= ACTION["inputs"].keys()
+    assert ACTION["runs"]["using"] == "composite"
+    shutil.copytree(samples / "input_bound", tmp_path / "logs")
+    (tmp_path / "click.py").write_text("raise SystemExit(9)")  # the job's own code is not imported
+    assert run_action(tmp_path, **usage["with"]) == [3, 0]
     assert results(tmp_path) == ["failure", "passed"]
     assert "max-input-bound 20%" in (tmp_path / "summary.md").read_text()
     assert "<html" in (tmp_path / "tfperf.html").read_text()
+
+
+def test_the_report_of_the_action_covers_what_the_check_covers(tmp_path: Path, samples: Path) -> None:
+    """Values follow after `=` or on the next line; limits are not options of a report."""
+    shutil.copytree(samples / "input_bound", tmp_path / "logs")
+    (run,) = (tmp_path / "logs" / "plugins" / "profile").iterdir()
+    shutil.copytree(run, run.with_name("2099_01_01_00_00_00"))
+    options = f"  --limit=step_time < 1s  \n--steps=5..9\n--strict\n--run\n{run.name}\n\n--max-step-time\n1s"
+    assert run_action(tmp_path, options=options, report="some.html") == [0, 0]
+    page = (tmp_path / "some.html").read_text()
+    assert "Only steps 5..9 are included" in page
+    assert run.name in page
+    assert "2099_01_01" not in page
+    (script,) = (step["run"] for step in ACTION["runs"]["steps"] if step["name"] == "Report")
+    named = {name: set(re.search(rf'{name}="(.*?)"', script)[1].split()) for name in ("valued", "flags")}  # type: ignore[index]
+    selecting = {option for each in trace_options(lambda: None).__click_params__ for option in each.opts}
+    assert named["valued"] | named["flags"] == selecting
 
 
 def test_the_hook_lints_a_model(

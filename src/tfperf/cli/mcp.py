@@ -46,7 +46,8 @@ _OTHER_COMMAND = re.compile(r"(tfperf (?!analyze|query|diff)[a-z-]+\b(?:(?!\. )[
 _SECTION = re.compile(r"(?:tfperf analyze )?(?:PATH )?(?<![\w-])-s ([a-z_]+)")
 _ALL_ROWS = re.compile(r"--top (\d+) shows all")
 _ARGUMENT = re.compile(
-    r"(?:tfperf analyze )?(?<![\w-])--(host|steps|step-marker|by|top)\b(?: ([A-Z]+\b|A\.\.B|'[^']*'|\d[\d.]*|(?<=--by )[a-z]+))?"
+    r"(?:tfperf analyze )?(?<![\w-])--(host|steps|step-marker|by|top)\b"
+    r"(?: ([A-Z]+\b|A\.\.B|'[^']*'|\d[\d.]*|(?<=--by )[a-z]+))?"
 )
 _CLAUSE = r"[^;:.,()]*--(?:peaks|memory-limit|timeout|max-rows|list|full)\b(?:[^;:.,()]|\([^()]*\))*"
 _UNAVAILABLE = re.compile(rf"(?:,|;|:) ?{_CLAUSE}| \({_CLAUSE}\)")

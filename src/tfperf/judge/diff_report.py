@@ -336,9 +336,7 @@ def _overview(comparison: RunComparison) -> Section:
         "The interval covers the noise within each capture, not changes of the machine between captures: if these "
         "are large, capture both runs again, alternately."
     ]
-    notes.append(
-        f"Text lists changes of at least {100 * NOTABLE_SHARE:.0f}% of a step; HTML, JSON and CSV list all."
-    )
+    notes.append(f"Text lists changes of at least {100 * NOTABLE_SHARE:.0f}% of a step; HTML, JSON and CSV list all.")
     if len(comparison.runs) > 2:
         notes.insert(0, f"All sections below compare {comparison.before.label} with {comparison.after.label}.")
     if comparison.per == "example":
