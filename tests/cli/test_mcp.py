@@ -182,6 +182,10 @@ def test_each_section_can_have_few_rows_and_names_no_options(name: str, samples:
             "the profile has no steps; omit --steps, or name the step events with --step-marker",
             "the profile has no steps; omit the argument steps, or name the step events with the argument step_marker",
         ),
+        (
+            "2 runs are named a; select one with --run: b/a, c/a",
+            "2 runs are named a; pass the path of one, as in list_runs: b/a, c/a",
+        ),
         ("use --step-marker 'train loop' to analyze it", "use step_marker='train loop' to analyze it"),
         (
             "long texts lose their middle; --format csv has them whole",
@@ -236,6 +240,8 @@ def test_two_runs_are_compared(folder: Path) -> None:
 def test_words_are_explained(folder: Path) -> None:
     assert asked(folder, "explain", word="all others").startswith("all others (term)\n")
     assert refused(folder, "explain", word="input bond").startswith("unknown term 'input bond': did you mean")
+    assert refused(folder, "explain", word="zzzzqq") == "unknown term 'zzzzqq': an empty word lists all kinds of terms"
+    assert "causes" in asked(folder, "explain", word="")
 
 
 def test_results_are_kept_until_a_file_changes(folder: Path) -> None:
@@ -361,9 +367,9 @@ def test_an_answer_that_is_too_long_is_refused(folder: Path, monkeypatch: pytest
     [
         (
             "select repeat('x', 100000) as text from range(1000)",
-            "the result exceeds its memory limit: select fewer rows",
+            "the result exceeds 10.0 MB of memory: select fewer rows",
         ),
-        ("select range(1000) as numbers from range(1000)", "the result exceeds its memory limit: select fewer rows"),
+        ("select range(1000) as numbers from range(1000)", "the result exceeds 10.0 MB of memory: select fewer rows"),
         ("select repeat('x', 1000) as text from range(1001)", "more than 1,000,000 characters: pass a smaller number"),
         (
             f'select 1 as "{"n" * 1000}" from range(1001)',

@@ -61,12 +61,12 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
 
 
 def explanation(word: str, width: int) -> str:
-    """Return the explanation of a word as plain text. Raises click.UsageError for an unknown word."""
+    """Return the explanation of a word, or all kinds of words, as plain text. Raises click.UsageError for others."""
     from tfperf.cli import main
     from tfperf.report.render.text_table import joined
 
     known = (*entries(), *_of_command_line(main))
-    return joined(_answer(word, known, width), colour=False)
+    return joined(_answer(word, known, width) if word.strip() else _kinds(known, width), colour=False)
 
 
 def _answer(word: str, known: tuple[Entry, ...], width: int) -> Iterator[Line]:

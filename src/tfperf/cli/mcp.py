@@ -42,7 +42,7 @@ _RESULT_BYTES = 10 * _LARGEST_ANSWER
 _MOST_ROWS = 10_000
 _MOST_LOADED = 4
 _WIDTH = 100
-_OTHER_COMMAND = re.compile(r"(tfperf (?!analyze|query|diff)[a-z-]+\b(?:(?!\. )[^;,()`])*)")
+_OTHER_COMMAND = re.compile(r"(tfperf (?!analyze|query|diff|explain)[a-z-]+\b(?:(?!\. )[^;,()`])*)")
 _SECTION = re.compile(r"(?:tfperf analyze )?(?:PATH )?(?<![\w-])-s ([a-z_]+)")
 _ALL_ROWS = re.compile(r"--top (\d+) shows all")
 _ARGUMENT = re.compile(
@@ -149,11 +149,13 @@ def phrased(text: str) -> str:
         name = {"top": "rows", "step-marker": "step_marker"}.get(option[1], option[1])
         return f"{name}={option[2]}" if option[2] else f"the argument {name}"
 
-    if "-" not in text:
+    if "-" not in text and "tfperf" not in text:
         return text
     parts = _OTHER_COMMAND.split(text)
     for place in range(0, len(parts), 2):
         part = parts[place].replace("tfperf query --schema", "--schema").replace("--schema", "SHOW ALL TABLES")
+        part = part.replace("tfperf explain lists", "an empty word lists")
+        part = part.replace("select one with --run", "pass the path of one, as in list_runs")
         part = _UNAVAILABLE.sub("", part.replace("--format csv", "format=json"))
         part = _ALL_ROWS.sub(lambda rows: f"rows={min(int(rows[1]), _MOST_ROWS)} shows more", part)
         parts[place] = _ARGUMENT.sub(argument, _SECTION.sub(r"section \1", part))
@@ -427,13 +429,14 @@ class Explain(Tool, kw_only=True):
     """Arguments of explain."""
 
     description = "Explain a word of the answers: a term, cause, action, section, table, column, flag or option."
-    word: Annotated[str, Meta(description="The word, such as input-bound, self_ms or launch_bound.")]
+    word: Annotated[str, Meta(description="The word, such as input-bound, self_ms or launch_bound; empty: all kinds.")]
 
     def answer(self, profiles: Profiles) -> str:
         """Return the explanation."""
         from tfperf.cli.explain import explanation
 
-        return explanation(self.word, _WIDTH)
+        text = explanation(self.word, _WIDTH)
+        return text if self.word.strip() else text.replace("tfperf explain ", "the word ")
 
 
 TOOLS: Mapping[str, type[Tool]] = {

@@ -235,8 +235,8 @@ def _fetch(connection: Any, sql: str, limits: QueryLimits) -> Answer:
             kinds = {*map(type, values)}
             size += len(values) * _VALUE_BYTES + (_long_bytes(values, kinds) if kinds & _LONG else 0)
             column += map(_plain, values) if kinds & _CONVERTED else values
-        if size > (limits.answer_bytes or limits.memory_bytes):
-            raise TfperfError(f"the result exceeds its memory limit: {ADVICE}")
+        if size > (most_bytes := limits.answer_bytes or limits.memory_bytes):
+            raise TfperfError(f"the result exceeds {format_bytes(most_bytes)} of memory: {ADVICE}")
         if count > most:
             break
     return Answer(_different(names), tuple(map(tuple, columns)), count > most)
