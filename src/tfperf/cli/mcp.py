@@ -42,6 +42,13 @@ _RESULT_BYTES = 10 * _LARGEST_ANSWER
 _MOST_ROWS = 10_000
 _MOST_LOADED = 4
 _WIDTH = 100
+_INSTEAD = {
+    "tfperf query --schema": "SHOW ALL TABLES",
+    "--schema": "SHOW ALL TABLES",
+    "--format csv": "format=json",
+    "select one with --run": "pass the path of one, as in list_runs",
+    "tfperf explain lists": "an empty word lists",
+}
 _OTHER_COMMAND = re.compile(r"(tfperf (?!analyze|query|diff|explain)[a-z-]+\b(?:(?!\. )[^;,()`])*)")
 _SECTION = re.compile(r"(?:tfperf analyze )?(?:PATH )?(?<![\w-])-s ([a-z_]+)")
 _ALL_ROWS = re.compile(r"--top (\d+) shows all")
@@ -153,10 +160,10 @@ def phrased(text: str) -> str:
         return text
     parts = _OTHER_COMMAND.split(text)
     for place in range(0, len(parts), 2):
-        part = parts[place].replace("tfperf query --schema", "--schema").replace("--schema", "SHOW ALL TABLES")
-        part = part.replace("tfperf explain lists", "an empty word lists")
-        part = part.replace("select one with --run", "pass the path of one, as in list_runs")
-        part = _UNAVAILABLE.sub("", part.replace("--format csv", "format=json"))
+        part = parts[place]
+        for words, instead in _INSTEAD.items():
+            part = part.replace(words, instead)
+        part = _UNAVAILABLE.sub("", part)
         part = _ALL_ROWS.sub(lambda rows: f"rows={min(int(rows[1]), _MOST_ROWS)} shows more", part)
         parts[place] = _ARGUMENT.sub(argument, _SECTION.sub(r"section \1", part))
     return "".join(parts)
