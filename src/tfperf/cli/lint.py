@@ -30,6 +30,7 @@ def _complete(_context: click.Context, _parameter: click.Parameter, incomplete: 
     show_default=True,
     help="Device to check for; auto: the device in the graph or profile, otherwise TPU.",
 )
+@options.run_option("Check")
 @click.option("--batch", type=options.AT_LEAST_ONE, metavar="N", help="Batch size, if shapes do not define it.")
 @click.option(
     "--rule", "rules", metavar="ID", multiple=True, shell_complete=_complete, help="Check only this rule (repeatable)."

@@ -8,10 +8,12 @@ import pytest
 from builders import event, host, logdir_of, plane, programs, ref, space
 from builders import line as thread
 from hlo_builders import F32, computation, instruction, program, shape
+from lint_builders import fed, graph
 from protobytes import field, message
 
+from tfperf.base.errors import TraceNotFoundError
 from tfperf.formats.models.input_file import TfprofInputError
-from tfperf.models.linter.engine import LintOptions, lint_path
+from tfperf.models.linter.engine import LintError, LintOptions, lint_path
 from tfperf.models.linter.rule import Ledger, Violation
 from tfperf.models.linter.rules import RULES
 from tfperf.models.linter.rules.reductions import NamedOp, check_op_names
@@ -64,6 +66,18 @@ def test_a_profile_without_programs_is_judged_by_names(tmp_path: Path) -> None:
     assert any("only by name" in note for note in result.notes)
     with pytest.raises(TfprofInputError, match="no XLA programs"):
         lint_path(logs, LintOptions(ignore=("TPU-BN-2",)))
+
+
+def test_one_of_several_runs(tmp_path: Path) -> None:
+    logs = {name: logdir_of(tmp_path / name, a=space(host(event(f"{name}/{RSQRT}:Rsqrt", 0, 5)))) for name in "ab"}
+    with pytest.raises(TraceNotFoundError, match="select one with --run: a/logs/plugins"):
+        lint_path(tmp_path)
+    (run,) = (logs["b"] / "plugins" / "profile").iterdir()
+    (violation,) = lint_path(tmp_path, LintOptions(run=str(run.relative_to(tmp_path)))).violations
+    assert violation.ops == ("b/model/BatchNorm_1",)
+    (tmp_path / "model.pb").write_bytes(graph(fed("x", 2)))
+    with pytest.raises(LintError, match="--run selects a run of a logdir"):
+        lint_path(tmp_path / "model.pb", LintOptions(run="a"))
 
 
 def test_names_are_checked_for_tpus_only(tmp_path: Path) -> None:

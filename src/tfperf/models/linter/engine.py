@@ -34,7 +34,7 @@ class LintError(TfperfError, ValueError):
 
 
 class LintOptions(Struct, frozen=True, kw_only=True):
-    """Device, batch size and rules of a run."""
+    """Device, batch size and rules; `run` names a run of the logdir, or several."""
 
     device: Literal["tpu", "gpu", "auto"] = "auto"
     batch: int | None = None
@@ -42,6 +42,7 @@ class LintOptions(Struct, frozen=True, kw_only=True):
     """Ids of the rules to apply; empty means all rules of the device."""
     ignore: tuple[str, ...] = ()
     supported_ops: Path | None = None
+    run: str | Sequence[str] | None = None
 
 
 class LintResult(Shown, Struct, frozen=True, kw_only=True):
@@ -89,8 +90,10 @@ def lint_path(path: Path, options: LintOptions | None = None) -> LintResult:
     device = None if options.device == "auto" else options.device
     by_name = "TPU-BN-2" in chosen_rules(options, device)
     if is_profile(path):
-        programs = programs_that_ran(path, device=device, by_name=by_name)
+        programs = programs_that_ran(path, run=options.run, device=device, by_name=by_name)
         return _lint_programs(programs, str(path), options, ("program", "names"))
+    if options.run is not None:
+        raise LintError("--run selects a run of a logdir, not a part of a model: omit it")
     program = program_of(path)
     if program is not None:
         return _lint_programs(program, str(path), options, ("program",))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -83,13 +83,15 @@ def program_of(path: Path) -> Programs | None:
         return None
 
 
-def programs_that_ran(path: Path, *, device: Device | None = None, by_name: bool = True) -> Programs:
-    """Return the programs with events in the newest run of a logdir, and (`by_name`) ops outside programs.
+def programs_that_ran(
+    path: Path, *, run: str | Sequence[str] | None = None, device: Device | None = None, by_name: bool = True
+) -> Programs:
+    """Return the programs with events in a run (default: the newest), and (`by_name`) ops outside programs.
 
     Only rules for TPUs check names, so there are no such ops if `device`, by default that of the profile, is a GPU.
     Raises TfperfError without a program and without an op in a scope that a rule checks.
     """
-    analysis = load(path, sections=("environment", "xla", "ops") if by_name else ("environment", "xla"))
+    analysis = load(path, run=run, sections=("environment", "xla", "ops") if by_name else ("environment", "xla"))
     xla = analysis["xla"]
     types = {host.device_type for host in analysis["environment"]}
     ran_on: Device | None = "gpu" if "GPU" in types else "tpu" if "TPU" in types else None
