@@ -392,6 +392,8 @@ def test_the_report_of_the_action_covers_what_the_check_covers(tmp_path: Path, s
     shutil.copytree(samples / "input_bound", tmp_path / "logs")
     (run,) = (tmp_path / "logs" / "plugins" / "profile").iterdir()
     shutil.copytree(run, run.with_name("2099_01_01_00_00_00"))
+    (tmp_path / "tfperf.toml").write_text('[check]\nmax-step-time = "1ms"\n')
+    assert run_action(tmp_path) == [3, 0]  # limits are in the file
     options = f"  --limit=step_time < 1s  \n--steps=5..9\n--strict\n--run\n{run.name}\n\n--max-step-time\n1s"
     assert run_action(tmp_path, options=options, report="some.html") == [0, 0]
     page = (tmp_path / "some.html").read_text()
