@@ -2,7 +2,7 @@
 
 Importing TensorFlow takes seconds, and a third of that is Keras and what else it imports where it can. The folder
 `lean` has modules of their names that cannot be imported, as where they are not installed; `lazily` in it makes what is
-imported run when it is needed.
+imported run when it is needed. A script that only marks steps needs no more of TensorFlow than `PROFILER_ALONE`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ with_jax = pytest.mark.skipif(
 )
 LEAN = Path(__file__).parent / "lean"
 LAZILY = LEAN / "lazily"
+WITHOUT_PANDAS = LEAN / "without_pandas"
+PROFILER_ALONE = LEAN / "profiler_alone"
 
 
 def needs_tensorflow(test: Callable[..., None]) -> Callable[..., None]:
@@ -34,24 +36,24 @@ def needs_tensorflow(test: Callable[..., None]) -> Callable[..., None]:
     return marked
 
 
-def job_environment(*, keras: bool) -> dict[str, str]:
-    """Return the variables of a job that trains on the CPU, with Keras or with TensorFlow alone."""
-    folders = [LAZILY, LEAN] if keras else [LAZILY, LEAN / "without_keras", LEAN]
+def job_environment(*more: Path, keras: bool) -> dict[str, str]:
+    """Return the variables of a job that trains on the CPU, with Keras or with TensorFlow alone; it finds `more`."""
+    without = [LEAN / "without_jax"] if keras else [LEAN / "without_keras", LEAN / "without_jax"]
+    return with_modules(*more, LAZILY, *without, LEAN) | {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
+
+
+def with_modules(*folders: Path) -> dict[str, str]:
+    """Return the variables of this process, with modules of these folders before all others."""
     paths = [*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])]
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "CUDA_VISIBLE_DEVICES": "-1",
-    }
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-def run_python(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Run Python; it must end with exit code 0."""
-    folders = [str(LAZILY), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
-    command = [sys.executable, *arguments]
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False)
+def run_python(
+    *arguments: str | Path, cwd: Path | None = None, more: tuple[Path, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run Python, which finds `more`; it must end with exit code 0."""
+    command, variables = [sys.executable, *arguments], with_modules(*more, LAZILY)
+    done = subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=300, check=False)
     assert not done.returncode, done.stderr[-2000:]
     return done
 

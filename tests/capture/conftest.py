@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from capture.made import Made
 from click.testing import Result
-from job_environment import job_environment
+from job_environment import PROFILER_ALONE, WITHOUT_PANDAS, job_environment
 
 from tfperf.base.errors import CaptureError
 from tfperf.capture.address import Address
@@ -55,19 +55,15 @@ class Job:
 def start_job(mode: str, *arguments: str | Path) -> Job:
     port = free_port()
     command = [sys.executable, str(HERE / "job.py"), str(port), mode, *map(str, arguments)]
-    process = subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=job_environment(keras=mode != "plain"),
-    )
+    is_plain = mode == "plain"
+    environment = job_environment(PROFILER_ALONE if is_plain else WITHOUT_PANDAS, keras=not is_plain)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     return Job(port, process, arguments)
 
 
 @pytest.fixture(scope="session")
 def shared_jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Job]]:
-    """Jobs that many tests share, started together: `busy` with Keras, `other` without, and `idle`."""
+    """Jobs that many tests share, started together: `busy` with Keras, `other` marks steps alone, and `idle`."""
     works = tmp_path_factory.mktemp("jobs")
     (works / "other").touch()
     started = {"busy": start_job("busy"), **{name: start_job("plain", works / name) for name in ("other", "idle")}}

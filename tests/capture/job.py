@@ -1,7 +1,8 @@
 """A TensorFlow job with a profiler server, run by tests in a process of its own: `python job.py PORT MODE [FILE]`.
 
 Prints "ready" once the server listens and, unless it is `plain`, training runs. `busy` trains with Keras; each batch of
-`slower`, too, which takes 0.1 s as soon as FILE exists; `plain` marks steps without Keras, as long as FILE exists.
+`slower`, too, which takes 0.1 s as soon as FILE exists; `plain` marks steps, as long as FILE exists, for which the
+profiler alone of TensorFlow is enough.
 """
 
 import itertools
@@ -10,11 +11,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
+from tensorflow.python.profiler.internal import _pywrap_profiler
 
 
 def train() -> None:
     import keras  # A plain job has none.
+    import tensorflow as tf
 
     data = tf.data.Dataset.range(10**9).map(lambda number: tf.random.normal((8,)) + tf.cast(number, tf.float32))
     data = data.batch(32)
@@ -31,15 +33,14 @@ def train() -> None:
 
 
 def work() -> None:
-    compute = tf.function(lambda x: tf.reduce_sum(x @ x))
-    compute(tf.ones((50, 50)))
+    from tensorflow.python.profiler.trace import Trace
+
     print("ready", flush=True)
     for number in itertools.count():
         while not Path(sys.argv[3]).exists():
             time.sleep(0.05)
-        with tf.profiler.experimental.Trace("train", step_num=number, _r=1):
-            compute(tf.ones((50, 50)))
-        time.sleep(0.03)
+        with Trace("train", step_num=number, _r=1):
+            time.sleep(0.03)
 
 
 def load(batch: Any) -> Any:
@@ -48,5 +49,5 @@ def load(batch: Any) -> Any:
 
 
 port, mode = int(sys.argv[1]), sys.argv[2]
-tf.profiler.experimental.server.start(port)
+_pywrap_profiler.start_server(port)  # tf.profiler.experimental.server.start
 work() if mode == "plain" else train()

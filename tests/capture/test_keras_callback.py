@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from builders import known
-from job_environment import job_environment, run_python, with_jax
+from job_environment import LEAN, WITHOUT_PANDAS, run_python, run_tensorflow, with_jax
 
 import tfperf
 from tfperf.capture.keras_callback import ProfileCallback
@@ -115,13 +115,13 @@ print(json.dumps(results))
 
 _ON_JAX = """
 import os, sys
-os.environ["KERAS_BACKEND"] = "jax"
+os.environ |= {"KERAS_BACKEND": "jax", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 import keras
 import numpy as np
 from tfperf.keras import ProfileCallback
 
 x = np.random.rand(640, 8).astype("float32")
-model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(1)])
+model = keras.Sequential([keras.layers.Dense(1, kernel_initializer="zeros")])
 model.compile("sgd", "mse")
 with ProfileCallback(sys.argv[1], (10, 19), verbose=False) as callback:
     model.fit(x, x[:, :1], batch_size=16, verbose=0, callbacks=[callback])
@@ -131,7 +131,8 @@ print(callback.result.path, "tensorflow" in sys.modules)
 
 @with_jax
 def test_keras_on_jax(tmp_path: Path) -> None:
-    path, has_tensorflow = run_python("-c", _ON_JAX, tmp_path).stdout.split()
+    done = run_python("-c", _ON_JAX, tmp_path, more=(WITHOUT_PANDAS, LEAN))
+    path, has_tensorflow = done.stdout.split()
     assert has_tensorflow == "False"
     analysis = tfperf.load(path, sections=["steps", "environment"])
     assert analysis["steps"].steps.numbers.tolist() == list(range(10, 20))
@@ -144,11 +145,7 @@ def test_keras_on_jax(tmp_path: Path) -> None:
 def results(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Train in every way in one process; return what came of each."""
     script = f"LOGS = {str(tmp_path_factory.mktemp('logs'))!r}\n" + _SCRIPT.replace("KERAS", request.param)
-    environment = job_environment(keras=True)
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=200, check=False
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = run_tensorflow("-c", script)
     results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return results
 

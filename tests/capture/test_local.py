@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 from builders import known
-from job_environment import job_environment, run_tensorflow
+from job_environment import PROFILER_ALONE, job_environment, run_tensorflow
 from test_with_tensorflow import xprof_rows
 
 import tfperf
@@ -42,6 +42,11 @@ def work(steps=range(10)):
         with local.step(number):
             tf.reduce_sum(tf.random.normal((20, 20)) @ tf.ones((20, 20))).numpy()
 
+def mark():
+    for number in range(10):
+        with local.step(number):
+            time.sleep(0.001)
+
 def reason(call, *arguments, **options):
     try:
         call(*arguments, **options)
@@ -49,12 +54,12 @@ def reason(call, *arguments, **options):
         return [error.reason, str(error)]
 """
 _GUARDS = """
+import tensorflow as tf
+
 results["stop_without_start"] = reason(local.stop)
 results["gs"] = reason(local.start, "gs://bucket/logs")
 results["file"] = reason(local.start, sys.executable)
 results["proc"] = reason(local.start, "/proc/logs")
-results["imported_for_nothing"] = "tensorflow" in sys.modules
-import tensorflow as tf
 
 local.start(LOGS / "twice")
 results["second_start"] = reason(local.start, LOGS / "other")
@@ -184,8 +189,9 @@ print(json.dumps(results))
 
 
 def run(script: str, logs: Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a script for which TensorFlow's profiler alone is enough."""
     command = [sys.executable, "-c", _HEAD + script, str(logs)]
-    environment = job_environment(keras=False)
+    environment = job_environment(PROFILER_ALONE, keras=False)
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == status, done.stderr[-2000:]
     return done
@@ -198,7 +204,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def results(logs: Path) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads(run(_GUARDS + _LEVELS, logs).stdout)
+    results: dict[str, Any] = json.loads(run_tensorflow("-c", _HEAD + _GUARDS + _LEVELS, logs).stdout)
     return results
 
 
@@ -334,10 +340,6 @@ def test_a_call_out_of_turn_is_a_clear_error(results: dict[str, Any], call: str,
     assert words in results[call][1]
 
 
-def test_an_unusable_logdir_is_an_error_before_tensorflow_starts(results: dict[str, Any]) -> None:
-    assert results["imported_for_nothing"] is False
-
-
 @pytest.mark.parametrize(
     "name", ["twice", "thread", "ZeroDivisionError", "KeyboardInterrupt", "SystemExit", "goes_on", "relative", "forked"]
 )
@@ -376,7 +378,7 @@ def test_no_scratch_folder_is_left(results: dict[str, Any], logs: Path) -> None:
 
 
 def test_the_end_of_the_program_ends_the_session(tmp_path: Path) -> None:
-    script = "import tensorflow as tf\nlocal.start(LOGS, python_tracer_level=1)\nwork()\nsys.exit(3)"
+    script = "import tensorflow\nlocal.start(LOGS, python_tracer_level=1)\nmark()\nsys.exit(3)"
     done = run(script, tmp_path, status=3)
     (path,) = tmp_path.rglob("*.xplane.pb")
     assert f"the program ended during profiling; wrote {path}\n" in done.stderr
@@ -386,7 +388,7 @@ def test_the_end_of_the_program_ends_the_session(tmp_path: Path) -> None:
 
 def test_an_end_that_cannot_write_says_so_in_one_line(tmp_path: Path) -> None:
     """An unhandled error shows its own traceback, and no other."""
-    script = "import tensorflow as tf\nlocal.start(LOGS)\nwork()\n(LOGS / 'plugins').touch()\nraise ZeroDivisionError"
+    script = "import tensorflow\nlocal.start(LOGS)\nmark()\n(LOGS / 'plugins').touch()\nraise ZeroDivisionError"
     done = run(script, tmp_path, status=1)
     assert done.stderr.count("Traceback") == 1
     assert "no trace was written: cannot write" in done.stderr
@@ -398,10 +400,13 @@ def test_without_a_framework(tmp_path: Path) -> None:
         "from tfperf.capture.server import serve\n"
         "serve(0).stop()\n"
         "with local.step(1): pass\n"
+        "unusable = reason(local.start, sys.executable)[0]\n"
+        "reasons = reason(local.start, LOGS / 'logs')\n"
         "imported = [name for name in ('tensorflow', 'jax') if name in sys.modules]\n"
-        "print(json.dumps([reason(local.start, LOGS / 'logs'), imported, os.listdir(LOGS)]))"
+        "print(json.dumps([unusable, reasons, imported, os.listdir(LOGS)]))"
     )
-    (reason, message), imported, left = json.loads(run(script, tmp_path).stdout)
+    unusable, (reason, message), imported, left = json.loads(run(script, tmp_path).stdout)
+    assert unusable == "not_written", "a logdir is tried first"
     assert (reason, imported, left) == ("no_framework", [], [])
     assert message.endswith("import the one that computes before profiling")
 
@@ -412,26 +417,23 @@ def test_without_a_framework(tmp_path: Path) -> None:
 _WORKER = """
 import os
 import signal
-import tensorflow as tf
+import time
+import tensorflow
 import tfperf
 from tfperf.keras import ProfileCallback
-
-@tf.function
-def work(x):
-    return tf.reduce_sum(tf.matmul(x, x))
 
 def profile(**options):
     with tfperf.profile("logs", **options):
         for number in range(3):
             with tfperf.step(number):
-                work(tf.ones((50, 50)))
+                time.sleep(0.001)
 
 profile()
 profile(run="named")
 callback = ProfileCallback("logs", batches=(2, 3), verbose=False)
 for batch in range(5):
     callback.on_train_batch_begin(batch)
-    work(tf.ones((50, 50)))
+    time.sleep(0.001)
     callback.on_train_batch_end(batch)
 os.environ["TFPERF_RUN"] = "of-the-launcher"
 if '"index": 1' in os.environ["TF_CONFIG"]:
@@ -446,7 +448,7 @@ def of_two_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "job.py").write_text(_WORKER)
     cluster = {"worker": ["127.0.0.1:21001", "127.0.0.1:21002"]}
     tasks = [{"cluster": cluster, "task": {"type": "worker", "index": index}} for index in range(2)]
-    environments = [job_environment(keras=False) | {"TF_CONFIG": json.dumps(task)} for task in tasks]
+    environments = [job_environment(PROFILER_ALONE, keras=False) | {"TF_CONFIG": json.dumps(task)} for task in tasks]
     command, pipe = [sys.executable, "job.py"], subprocess.PIPE
     workers = [subprocess.Popen(command, cwd=folder, env=each, stderr=pipe, text=True) for each in environments]
     errors = [worker.communicate()[1] for worker in workers]

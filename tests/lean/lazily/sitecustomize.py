@@ -1,16 +1,20 @@
 """Python runs this when it starts: what makes the import of TensorFlow cheaper, and changes nothing that it does.
 
-A tenth of its time would be collecting garbage, and as much what is collected in the end. Much of the rest would be
-modules of the public API and of generated ops, what only they import, and what Keras asks whether it is there: those
-run when the job first looks into them, and most never do.
+A tenth of its time would be collecting garbage, and as much what is collected in the end. As much again would be to
+find all functions of its libraries in each other, which now happens at the first call of each, and to compile a few
+annotations many thousand times. Much of the rest would be modules of the public API and of generated ops, what only
+they import, and what Keras asks whether it is there: those run when the job first looks into them, and most never do.
 """
 
 from __future__ import annotations
 
 import atexit
 import gc
+import os
 import sys
+import typing
 from _thread import RLock
+from functools import cache
 from importlib.machinery import PathFinder
 from types import ModuleType
 
@@ -22,6 +26,9 @@ if TYPE_CHECKING:  # Importing these takes time.
 
 gc.set_threshold(500_000, 20, 100)
 atexit.register(gc.freeze)
+if sys.platform == "linux":
+    sys.setdlopenflags(os.RTLD_LAZY)
+typing.compile = cache(compile)  # type: ignore[attr-defined]
 
 _lock = RLock()
 _waiting: dict[str, Any] = {}
@@ -50,7 +57,7 @@ class _LazyLoader:
 
 
 _FOLDERS = ("keras.", "tensorflow._api.v2.", "tensorflow.python.ops.gen_", "tensorflow.compiler.tf2xla.ops.gen_")
-_PACKAGES = ("h5py", "pandas", "psutil", "requests")
+_PACKAGES = ("h5py", "psutil", "requests", "scipy.sparse", "scipy.sparse.linalg")
 
 
 class _LazyFinder:
