@@ -19,9 +19,9 @@ def train() -> None:
     import tensorflow as tf
 
     data = tf.data.Dataset.range(10**9).map(lambda number: tf.random.normal((8,)) + tf.cast(number, tf.float32))
-    data = data.batch(32)
+    data = data.batch(8)
     if mode == "slower":
-        data = data.map(lambda batch: tf.ensure_shape(tf.numpy_function(load, [batch], tf.float32), (32, 8)))
+        data = data.map(lambda batch: tf.ensure_shape(tf.numpy_function(load, [batch], tf.float32), (8, 8)))
     data = data.map(lambda batch: (batch, batch[:, :1]))
     model = keras.Sequential([keras.layers.Dense(16), keras.layers.Dense(1)])
     model.compile("sgd", "mse")

@@ -15,7 +15,7 @@ import pytest
 from builders import logdir_of
 from job_environment import job_environment, needs_tensorflow
 from judge.example_jobs import half_fetched_job
-from places import ROOT
+from places import ROOT, SAMPLES
 
 from tfperf.judge.pytest_plugin import FigureError, Profiled, _Reading
 
@@ -321,32 +321,36 @@ def test_each_profile_of_a_test_is_reported(session: Session) -> None:
     assert "HIGHLY input-bound" in session.failures["test_profile_of_a_fixture"]
 
 
-def test_reports_come_from_a_worker_of_xdist_too(tmp_path: Path, samples: Path) -> None:
-    """The profile is there already: this is about the way of its report."""
-    (trace,) = (samples / "input_bound").rglob("*.xplane.pb")
+@pytest.fixture(scope="module")
+def of_a_worker(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    """Tests that xdist runs, of which one has a profile that is there already, and none imports TensorFlow."""
+    (trace,) = (SAMPLES / "input_bound").rglob("*.xplane.pb")
     source = f"""
 def test_slow_input(tfperf_profile):
     p = tfperf_profile()
     p.path = {str(trace)!r}
     assert p.input_bound < 0.10
 
+def test_without_tensorflow(tfperf_profile):
+    with tfperf_profile():
+        pass
+
 def test_other(tfperf_profile):
     pass
 """
-    session = run_pytest(tmp_path, source, "-n", "1")
-    assert session.code == 1
-    assert set(session.failures) == {"test_slow_input"}
-    assert "HIGHLY input-bound" in session.failures["test_slow_input"]
-    assert "1 failed, 1 passed" in session.output
+    return run_pytest(tmp_path_factory.mktemp("worker"), source, "-n", "1")
 
 
-def test_without_tensorflow_the_test_fails_and_says_so(tmp_path: Path) -> None:
-    (tmp_path / "tensorflow.py").write_text("raise ImportError('no TensorFlow here')\n")
-    found = run_pytest(tmp_path, "def test_it(tfperf_profile):\n    with tfperf_profile():\n        pass\n")
-    assert found.outcome("test_it") == "FAILED"
-    assert re.search(
-        r"^E .*CaptureError: this process has imported neither TensorFlow nor JAX", found.output, re.MULTILINE
-    )
+def test_reports_come_from_a_worker_of_xdist_too(of_a_worker: Session) -> None:
+    assert of_a_worker.code == 1
+    assert set(of_a_worker.failures) == {"test_slow_input", "test_without_tensorflow"}
+    assert "HIGHLY input-bound" in of_a_worker.failures["test_slow_input"]
+    assert "2 failed, 1 passed" in of_a_worker.output
+
+
+def test_without_tensorflow_the_test_fails_and_says_so(of_a_worker: Session) -> None:
+    text = of_a_worker.failures["test_without_tensorflow"]
+    assert re.search(r"^E .*CaptureError: this process has imported neither TensorFlow nor JAX", text, re.MULTILINE)
 
 
 def test_plugin_can_be_switched_off(tmp_path: Path) -> None:

@@ -15,15 +15,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from functools import cache, partial, wraps
-from importlib import metadata
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType, ModuleType, TracebackType
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from msgspec import DecodeError, json
 from msgspec.structs import asdict
@@ -265,6 +262,10 @@ class _TimedProfile:
 
 def _source_of_tfperf() -> str:
     """Return the `pip install` argument for this tfperf: its folder, file or address as recorded by pip."""
+    from importlib import metadata
+    from urllib.parse import urlsplit
+    from urllib.request import url2pathname
+
     with contextlib.suppress(metadata.PackageNotFoundError, KeyError, DecodeError):
         recorded = json.decode(metadata.distribution("tfperf").read_text("direct_url.json") or "{}")
         url = recorded["url"]

@@ -142,14 +142,16 @@ class Sampled(Shown, Struct, frozen=True):
 
     def analyzed(self) -> Sampled:
         """Return the result with an analysis of the newest run; never raises for its traces."""
+        paths = [result.path for result in self.captured if result.path]
+        if not paths:
+            return replace(self, is_analyzed=True)
         # Imported after the capture, because numpy and Arrow take time to load.
         from tfperf.analysis.load import load
 
-        paths = [result.path for result in self.captured if result.path]
         # Other processes may have joined the run; their traces are not part of this result.
         hosts = [path.name.removesuffix(SUFFIX) for path in paths if path.parent == paths[-1].parent]
         try:
-            return replace(self, is_analyzed=True, analysis=load(paths[-1].parent, hosts=hosts) if paths else None)
+            return replace(self, is_analyzed=True, analysis=load(paths[-1].parent, hosts=hosts))
         except TfperfError as error:
             return replace(self, is_analyzed=True, error=str(error))
 
