@@ -265,6 +265,7 @@ def test_the_trace_says_what_the_job_ran_on(results: dict[str, Any]) -> None:
 
 
 def test_the_trace_says_what_python_did(results: dict[str, Any]) -> None:
+    """The job is a fork, in which Python may not know the ID of the main thread."""
     path, callbacks = results["python_record"]
     assert not callbacks, "nothing of it stays in the process"
     trace = read_host(Path(path))

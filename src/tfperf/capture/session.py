@@ -266,7 +266,8 @@ class PythonWatch:
         _watching.add(self)
         gc.callbacks.append(self._note_collection)
         with contextlib.suppress(Exception):  # Only Linux has these clocks.
-            for thread in {threading.get_native_id(), threading.main_thread().native_id or 0}:
+            # The main thread has the ID of its process. Python may not know it in a forked child.
+            for thread in {threading.get_native_id(), os.getpid()}:
                 self._threads[thread] = _Clock(thread)
                 self._samples[thread] = []
             self._look()
