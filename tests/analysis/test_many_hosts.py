@@ -72,11 +72,20 @@ def test_ops_beyond_the_first_are_one_row_and_the_error_is_told(hosts: Sequence[
     assert call(shorten, whole[0], 99).host is whole[0].host
 
 
-def test_many_hosts_of_many_steps_keep_the_first(tmp_path: Path) -> None:
+@pytest.fixture
+def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Combine four parts at a time, and let two full parts of a tree be the most hosts that are kept whole."""
+    for module in ("parallel.engine", "many_hosts"):
+        monkeypatch.setattr(f"tfperf.analysis.{module}.FEW", 4)
+    for module in ("parallel.engine", "registry", "load"):
+        monkeypatch.setattr(f"tfperf.analysis.{module}.MANY_HOSTS", 8)
+
+
+def test_many_hosts_of_many_steps_keep_the_first(tmp_path: Path, few_are_many: None) -> None:
     steps = space(host(*(event("train", 100 * number, 90, step_num=number) for number in range(2100))))
-    for number in range(65):
+    for number in range(9):
         (tmp_path / f"w-{number}.xplane.pb").write_bytes(steps)
-    analysis = tfperf.load(tmp_path, sections=["steps"], jobs=2)
+    analysis = tfperf.load(tmp_path, sections=["steps"], jobs=1)
     assert len(analysis["steps"].steps) == 2048
     assert [finding.code for finding in analysis.report().sections[0].findings] == ["first_steps"]
 
@@ -148,18 +157,11 @@ def test_small_results_and_those_of_other_packages_are_not_sent(hosts: Sequence[
     assert combined_parts(packed, lambda _: pytest.fail("nothing is large")) == {}
 
 
-@pytest.fixture
-def few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let two full parts of a tree be the most hosts that are kept whole, which takes half of the time."""
-    for module in ("parallel.engine", "registry"):
-        monkeypatch.setattr(f"tfperf.analysis.{module}.MANY_HOSTS", 2 * FEW)
-
-
 @pytest.fixture(scope="module")
 def large_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """More hosts than are kept whole, with large tables of kernels."""
     folder = tmp_path_factory.mktemp("large")
-    for number in range(2 * FEW + 1):
+    for number in range(9):
         (folder / f"w-{number}.xplane.pb").write_bytes(job(number, 400))
     return folder
 

@@ -161,24 +161,18 @@ def test_a_terminal_that_is_gone_ends_it_without_a_traceback(job: FakeJob, tmp_p
     assert (process.wait(60), errors.read_text()) == (0, "")
 
 
-def test_a_smaller_window_is_drawn_again(job: FakeJob, tmp_path: Path) -> None:
-    terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", columns=132)
-    terminal.wait_for("whole train steps")
-    terminal.resize(60, 20)
-    terminal.wait_for(f"tfperf top: 1 worker{' ' * 31}")
-    terminal.quit()
-
-
-def test_r_records_the_sample_that_is_shown(tmp_path: Path) -> None:
-    trace = steps_trace(3000)
+def test_a_smaller_window_is_drawn_again_and_r_records_the_sample_that_is_shown(tmp_path: Path) -> None:
+    trace, kept = steps_trace(3000), tmp_path / "kept"
     with fake_job(gives(trace)) as job:
-        terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", "--logdir", tmp_path / "kept")
+        terminal = Terminal(tmp_path, "--port", job.port, "--duration", "10ms", "--logdir", kept, columns=132)
         terminal.wait_for("whole train steps")
+        terminal.resize(60, 20)
+        terminal.wait_for(f"tfperf top: 1 worker{' ' * 31}")
         terminal.press("r")
         terminal.wait_for("recorded")
-        wait_until(lambda: [*(tmp_path / "kept").rglob("*.xplane.pb")])
+        wait_until(lambda: [*kept.rglob("*.xplane.pb")])
         terminal.quit()
-    (file,) = (tmp_path / "kept").rglob("*.xplane.pb")
+    (file,) = kept.rglob("*.xplane.pb")
     assert file.read_bytes() == trace
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from job_environment import needs_tensorflow, run_tensorflow
+from places import ROOT
 
 from tfperf.sections.diagnosis.catalogue import ADVICE, Advice
 
@@ -119,9 +121,14 @@ def test_names_of_jax_exist_and_its_code_runs() -> None:
     assert halves["a"].dtype == jnp.bfloat16
 
 
-@pytest.mark.tensorflow
+@needs_tensorflow
 def test_names_of_tensorflow_exist_and_its_code_runs() -> None:
-    tf = pytest.importorskip("tensorflow")
+    script = "from sections.diagnosis.test_snippets import check_tensorflow; check_tensorflow()"
+    run_tensorflow("-c", script, cwd=ROOT / "tests")
+
+
+def check_tensorflow() -> None:
+    tf: Any = import_module("tensorflow")
     check_names("tensorflow")
     check_names("keras")
     given: dict[str, Any] = {"tf": tf, "np": np}
