@@ -7,13 +7,28 @@ from collections.abc import Callable
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from click.testing import CliRunner, Result
 
+from tfperf.analysis.load import Analysis, load
 from tfperf.cli import main
 
 Run = Callable[..., Result]
 """The fixture `run_tfperf`."""
+
+
+def load_once() -> Callable[..., Analysis]:
+    """Return `tfperf.load`, which keeps what it has returned: a profile is analyzed once for all formats."""
+    kept: dict[str, Analysis] = {}
+
+    def load_or_keep(path: object, **options: object) -> Analysis:
+        key = f"{Path.cwd()} {path} {options}"
+        if key not in kept:
+            kept[key] = load(path, **options)  # type: ignore[arg-type]
+        return kept[key]
+
+    return load_or_keep
 
 
 class Printed:
@@ -22,10 +37,12 @@ class Printed:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.text = cache(self._text)
+        self._load = load_once()
 
     def run(self, command: str, *words: str | Path) -> tuple[str, int]:
         """Return stdout and the exit code of a command, such as `tfprof op`, of the run."""
-        done = CliRunner().invoke(main, [*command.split(), str(self.path), *map(str, words)])
+        with patch("tfperf.analysis.load.load", self._load):
+            done = CliRunner().invoke(main, [*command.split(), str(self.path), *map(str, words)])
         return done.stdout, done.exit_code
 
     @cached_property

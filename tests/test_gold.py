@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from builders import logdir_of
 from click.testing import Result
+from printed import load_once
 from synthetic_gpu import synthetic_gpu
 
 SAMPLES = ("custom_loop", "input_bound", "input_fixed", "retracing")
@@ -31,6 +33,12 @@ def settled(text: str) -> str:
 
 def test_every_sample_has_gold_files(samples: Path) -> None:
     assert {path.name for path in samples.iterdir() if (path / "plugins").is_dir()} == {*SAMPLES, *ON_GPU}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _analyze_once() -> Iterator[None]:
+    with patch("tfperf.analysis.load.load", load_once()):
+        yield
 
 
 @pytest.fixture

@@ -188,12 +188,12 @@ def test_unchanged_captures_of_a_machine_that_changes_are_seldom_slower() -> Non
     # Each capture is as much faster or slower as the machine is just then (20 %): one baseline is often wrong.
     random = np.random.default_rng(7)
     slower = {1: 0, 5: 0}
-    for _ in range(200):
+    for _ in range(100):
         runs = [steady(float(ms)) for ms in 10.0 * np.exp(random.normal(0, 0.2, 6))]
         for count in slower:
             slower[count] += compare_with_baselines(runs[:count], runs[5], tolerance=0.05).verdict == "slower"
-    assert slower[1] > 60
-    assert slower[5] <= 10
+    assert slower[1] > 30
+    assert slower[5] <= 5
 
 
 @pytest.mark.parametrize(

@@ -327,11 +327,12 @@ def test_bytes_are_counted_over_all_files(tmp_path: Path) -> None:
 # --- two traces of a file that is decoded once are those of a file that is read twice ---
 
 SAMPLES = sorted((ROOT / "sample_traces").rglob("*.xplane.pb"))
-SHARED = [
-    path
+SHARED = {
+    path.parent: path
     for path in sorted((ROOT.parent / "shared" / "traces").rglob("*.xplane.pb"))
     if "corrupt" not in str(path) and path.stat().st_size < 2_000_000
-]
+}
+"""Test input that is not part of the project, a profile of each run."""
 
 
 def fields(trace: HostTrace, *without: str) -> dict[str, Any]:
@@ -350,7 +351,7 @@ def check(path: Path, stats: frozenset[str] = DEFAULT) -> None:
     assert fields(also, *others) == fields(whole, *others)
 
 
-@pytest.mark.parametrize("path", [*SAMPLES, *SHARED], ids=lambda path: "-".join(path.parts[-5:]))
+@pytest.mark.parametrize("path", [*SAMPLES, *SHARED.values()], ids=lambda path: "-".join(path.parts[-5:]))
 def test_real_traces(path: Path) -> None:
     check(path)
 
