@@ -21,7 +21,13 @@ TESTS = ROOT / "tests"
 _WITH_JOBS = ("keras_callback", "local", "remote", "script_run", "server")
 NEEDS = {"browser": ("browser/*.py",), "tensorflow": tuple(f"capture/test_{name}.py" for name in _WITH_JOBS)}
 """Markers of whole files, which `make quick` leaves out; where only some tests of a file need it, they say so."""
-SHARED_BY_FILES = ("jobs: dict[str, Job]", "from real_runs import", "s3: WebServer", "run_tensorflow")
+SHARED_BY_FILES = (
+    "jobs: dict[str, Job]",
+    "from real_runs import",
+    "s3: WebServer",
+    "run_tensorflow",
+    "open_page: Open",
+)
 """What is started or analyzed once for all tests of a worker: one worker runs the files that have it."""
 
 # A test must not fail because the machine is busy.

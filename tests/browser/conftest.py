@@ -32,6 +32,9 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
     "--disable-software-rasterizer",
+    # One process draws all pages of a context: it starts once and compiles their scripts once.
+    "--process-per-site",
+    "--renderer-process-limit=1",
 )
 
 
@@ -69,20 +72,49 @@ def axe() -> str:
     return package.joinpath("axe.min.js").read_text("utf-8")
 
 
+@pytest.fixture(scope="session")
+def context_of(browser: Browser) -> ContextOf:
+    """Return a function that returns the context of some options, the same for all pages; a page stores nothing."""
+    contexts: dict[str, BrowserContext] = {}
+
+    def context(**options: Any) -> BrowserContext:
+        if repr(options) not in contexts:
+            contexts[repr(options)] = browser.new_context(**options)
+            contexts[repr(options)].set_default_timeout(20_000)
+        return contexts[repr(options)]
+
+    return context
+
+
+ContextOf = Callable[..., "BrowserContext"]
 Open = Callable[..., "Page"]
 
 _ALL_DRAWN = """() => [...document.querySelectorAll('.chart:empty')].every(
     place => isEmpty(chartData[place.id.slice('chart-'.length)]))"""
 
 
+def unfold_all(page: Page) -> None:
+    """Unfold every section and what is folded in it, and wait for their charts."""
+    if page.locator("details.section:not([open])").count():
+        page.evaluate("allSections().forEach(section => (section.open = true))")
+        page.wait_for_function(_ALL_DRAWN)
+    page.evaluate("document.querySelectorAll('details.more').forEach(details => (details.open = true))")
+
+
+@pytest.fixture(scope="session")
+def unfold() -> Callable[[Page], None]:
+    """Return `unfold_all`, for pages that were opened without."""
+    return unfold_all
+
+
 @contextmanager
-def opener(browser: Browser, folder: Path) -> Iterator[Open]:
-    """Yield a function that opens a report as a page; options are those of a context (colours, size, no scripts).
+def opener(context_of: ContextOf, folder: Path) -> Iterator[Open]:
+    """Yield a function that opens a report as a page; further options are those of a context (as without scripts).
 
     Every section is unfolded, unless the test says otherwise. A page must not complain (errors on the console, those
     of its policy among them, exceptions, dialogs), nor ask for anything but itself and what the test allows.
     """
-    contexts: list[BrowserContext] = []
+    pages: list[Page] = []
     complaints: list[str] = []
     requests: list[str] = []
     expected: list[str] = []
@@ -98,16 +130,16 @@ def opener(browser: Browser, folder: Path) -> Iterator[Open]:
         unfold: bool = True,
         also: tuple[str, ...] = (),
         first: str = "",
+        size: tuple[int, int] = (1280, 900),
         **options: Any,
     ) -> Page:
-        """Open a page; `first` is a script that runs before those of the page."""
-        file = folder / f"page{len(contexts)}.html"
+        """Open a light page; `first` is a script that runs before those of the page."""
+        file = folder / f"page{len(pages)}.html"
         file.write_text(report if isinstance(report, str) else render(report, "html"), encoding="utf-8")
-        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
-        context.set_default_timeout(20_000)
-        contexts.append(context)
         expected.extend((file.as_uri(), *also))
-        page = context.new_page()
+        page = context_of(**options).new_page()
+        pages.append(page)
+        page.set_viewport_size({"width": size[0], "height": size[1]})
         if first:
             page.add_init_script(first)
         page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
@@ -117,28 +149,25 @@ def opener(browser: Browser, folder: Path) -> Iterator[Open]:
         page.goto(file.as_uri() + anchor)
         if options.get("java_script_enabled", True):
             page.wait_for_selector("html[data-state=ready]", state="attached")
-            if unfold and page.locator("details.section:not([open])").count():
-                page.evaluate("allSections().forEach(section => (section.open = true))")
-                page.wait_for_function(_ALL_DRAWN)
             if unfold:
-                page.evaluate("document.querySelectorAll('details.more').forEach(details => (details.open = true))")
+                unfold_all(page)
         return page
 
     yield open_report
-    for context in contexts:
-        context.close()
+    for page in pages:
+        page.close()
     assert (complaints, requests) == ([], expected)
 
 
 @pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[Open]:
+def open_page(context_of: ContextOf, tmp_path: Path) -> Iterator[Open]:
     """Return the function of `opener`; the pages are those of one test."""
-    with opener(browser, tmp_path) as open_report:
+    with opener(context_of, tmp_path) as open_report:
         yield open_report
 
 
 @pytest.fixture(scope="module")
-def open_shared(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
+def open_shared(context_of: ContextOf, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Open]:
     """Return the function of `opener`, for pages that several tests of a file look at."""
-    with opener(browser, tmp_path_factory.mktemp("shared")) as open_report:
+    with opener(context_of, tmp_path_factory.mktemp("shared")) as open_report:
         yield open_report

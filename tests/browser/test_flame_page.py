@@ -31,10 +31,17 @@ def flame(tmp_path_factory: pytest.TempPathFactory) -> str:
     return view_page(show_tree(of, "scope", options_from({"order_by": "micros"})), "micros", "a title")
 
 
+@pytest.fixture(scope="module")
+def flame_shown(open_shared: Open, flame: str) -> Any:
+    """Return a page for several tests; each leaves it without a zoom and a search."""
+    return open_shared(flame)
+
+
 @pytest.mark.parametrize("width", [1400, 420])
-def test_boxes_fit_the_window(open_page: Open, flame: str, width: int) -> None:
-    page = open_page(flame, viewport={"width": width, "height": 700}, color_scheme="light")
-    for colours in ("light", "dark"):
+def test_boxes_fit_the_window(flame_shown: Any, width: int) -> None:
+    page = flame_shown
+    page.set_viewport_size({"width": width, "height": 700})
+    for colours in ("dark", "light"):
         page.emulate_media(color_scheme=colours)
         outer = page.locator(".flame").bounding_box()
         places = [box.bounding_box() for box in page.locator(".box").all()]
@@ -45,8 +52,9 @@ def test_boxes_fit_the_window(open_page: Open, flame: str, width: int) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_a_click_zooms_in_and_escape_out(open_page: Open, flame: str) -> None:
-    page = open_page(flame)
+def test_a_click_zooms_in_and_escape_out(flame_shown: Any) -> None:
+    page = flame_shown
+    page.set_viewport_size({"width": 1280, "height": 900})
     box = page.locator(".box")
     labels = [text.text_content() for text in page.locator(".box text").all()]
     assert labels == ["all", "first", "MatMul", "an_op_with_a_lo…", "second", "Relu"]
@@ -78,9 +86,9 @@ def test_without_scripts_the_boxes_are_there(open_page: Open, flame: str) -> Non
     assert not page.locator(".flame-all").is_visible()
 
 
-def test_a_search_marks_boxes_and_says_their_share(open_page: Open, flame: str) -> None:
+def test_a_search_marks_boxes_and_says_their_share(flame_shown: Any) -> None:
     """`first` is around two boxes, of which one has it in its whole name as well: what is inside counts once."""
-    page = open_page(flame)
+    page = flame_shown
     page.keyboard.press("/")
     page.keyboard.type("FIRST")
     found = page.locator(".flame-found")
@@ -95,9 +103,11 @@ def test_a_search_marks_boxes_and_says_their_share(open_page: Open, flame: str) 
     assert page.locator(".searching").count() == 0
 
 
-def test_pointing_at_a_box_moves_nothing(open_page: Open, flame: str) -> None:
+def test_pointing_at_a_box_moves_nothing(flame_shown: Any) -> None:
+    page = flame_shown
     for width in (1280, 420):
-        page = open_page(flame, viewport={"width": width, "height": 700})
+        page.set_viewport_size({"width": width, "height": 700})
+        page.mouse.move(0, 0)
         before = page.locator(".flame").bounding_box()
         page.locator(".box").nth(3).hover()
         assert "an_op_with_a_long_name" in (page.locator(".flame-details").text_content() or "")

@@ -44,6 +44,12 @@ def steps_report() -> Report:
     )
 
 
+@pytest.fixture(scope="module")
+def steps_page(open_shared: Open) -> Any:
+    """Return a page for several tests, each of which goes back to where the page was opened."""
+    return open_shared(steps_report(), unfold=False, anchor="#section-steps")
+
+
 def unfolded(page: Page) -> list[str]:
     ids: list[str] = page.locator("details.section[open] .inside").evaluate_all("places => places.map(({id}) => id)")
     return ids
@@ -66,8 +72,8 @@ def click_step(page: Page, number: int) -> None:
     page.mouse.click(x, y)
 
 
-def test_a_click_on_a_step_compares_it_with_the_median_step(open_page: Open) -> None:
-    page = open_page(steps_report(), unfold=False, anchor="#section-steps")
+def test_a_click_on_a_step_compares_it_with_the_median_step(steps_page: Any) -> None:
+    page = steps_page
     click_step(page, 2)
     panel = page.locator("#section-steps .compare")
     assert panel.locator(".gap").inner_text() == (
@@ -80,10 +86,12 @@ def test_a_click_on_a_step_compares_it_with_the_median_step(open_page: Open) -> 
     assert widths[0] + widths[1] == pytest.approx(known(panel.locator(".bar").first.bounding_box())["width"], abs=1)
     assert widths[2] / widths[0] == pytest.approx(0.4, abs=0.01)
     assert page.url.endswith("#section-steps&step=2")
+    page.go_back()
+    page.wait_for_function("() => location.hash === '#section-steps'")
 
 
-def test_back_returns_to_the_step_and_the_section_before(open_page: Open) -> None:
-    page = open_page(steps_report(), unfold=False, anchor="#section-steps")
+def test_back_returns_to_the_step_and_the_section_before(steps_page: Any) -> None:
+    page = steps_page
     panel = page.locator("#section-steps .compare .gap")
     click_step(page, 2)
     page.get_by_role("button", name="Next").last.click()
@@ -101,19 +109,18 @@ def test_back_returns_to_the_step_and_the_section_before(open_page: Open) -> Non
     page.go_forward()
     page.wait_for_function("() => location.hash === '#section-steps&step=2'")
     assert panel.inner_text().startswith("Step 2 takes 16.5 ms")
+    page.go_back()
+    page.wait_for_function("() => location.hash === '#section-steps'")
 
 
 @pytest.mark.parametrize("size", [(1400, 900), (420, 800)])
 def test_a_deep_link_lands_on_a_folded_section_and_outlines_it(open_page: Open, size: tuple[int, int]) -> None:
-    width, height = size
-    page = open_page(
-        steps_report(), unfold=False, anchor="#section-tfdata&step=2", viewport={"width": width, "height": height}
-    )
+    page = open_page(steps_report(), unfold=False, anchor="#section-tfdata&step=2", size=size)
     assert unfolded(page) == ["section-overview", "section-ops", "section-tfdata"]
     page.wait_for_function(
         "() => document.querySelector('#section-tfdata').getBoundingClientRect().top < innerHeight / 2"
     )
-    assert 0 <= top(page, "#section-tfdata-title") < height / 2
+    assert 0 <= top(page, "#section-tfdata-title") < size[1] / 2
     assert page.locator(".is-target").evaluate_all(
         "places => places.map((place) => place.innerText.split('\\n')[0])"
     ) == ["tf.data"]
@@ -124,8 +131,8 @@ def test_a_deep_link_lands_on_a_folded_section_and_outlines_it(open_page: Open, 
     page.wait_for_function("() => document.querySelector('#section-gaps').closest('section').matches('.is-target')")
 
 
-def test_the_chart_of_steps_has_the_spread_of_averaged_steps(open_page: Open) -> None:
-    page = open_page(steps_report())
+def test_the_chart_of_steps_has_the_spread_of_averaged_steps(steps_page: Any) -> None:
+    page = steps_page
     words = page.locator("#section-steps .words").first.inner_text()
     assert words == "Line: median, 10.0 ms. Band: p5 to p95, 9.15 to 15.5 ms, of 4 averaged steps."
     option = "stepCharts.find(({ place }) => place.closest('#section-steps')).chart.getOption()"

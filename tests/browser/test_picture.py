@@ -28,10 +28,12 @@ MOST_BYTES = 1_500_000
 SAMPLES = sorted((ROOT / "sample_traces").glob("*/plugins/profile/*"))
 OTHERS = {path.parent for path in SHARED.rglob("*.xplane.pb") if "corrupt_tpu" not in path.parts}
 ALL = [*SAMPLES, *sorted(OTHERS)]
-BATCHES = [ALL[first : first + 20] for first in range(0, len(ALL), 20)]
+BATCHES = [ALL[first : first + 36] for first in range(0, len(ALL), 36)]
 
 
-NOT_PAINTED = "CanvasRenderingContext2D.prototype.fill = () => {}"
+NOT_PAINTED = """for (const paint of ["clearRect", "fill", "fillRect", "fillText", "stroke"]) {
+    CanvasRenderingContext2D.prototype[paint] = () => {};
+}"""
 """Painting takes most of the time where nobody looks at pixels."""
 
 
@@ -122,8 +124,8 @@ def test_hover_says_what_a_block_is(gpu_steps: Any) -> None:
     assert gpu_steps.locator(".tip").first.inner_text().startswith("Input wait\n0.200 ms from 0")
 
 
-def test_the_pointer_itself_opens_groups_and_selects(open_page: Open, gpu_page: str) -> None:
-    page = drawn(open_page, gpu_page)
+def test_the_pointer_itself_opens_groups_and_selects(gpu_steps: Any) -> None:
+    page = gpu_steps
     lanes = page.locator(".lanes").first
     before = lanes.bounding_box()["height"]
     head = page.evaluate("pictures[0].heads.find(({ number }) => !pictures[0].isOpen[number]).y")
@@ -133,6 +135,9 @@ def test_the_pointer_itself_opens_groups_and_selects(open_page: Open, gpu_page: 
     lanes.click(position={"x": x, "y": y})
     assert page.evaluate("pictures[0].selected.row") == 0
     assert "train" in page.locator(".block-details").first.inner_text()
+    page.keyboard.press("Escape")
+    lanes.click(position={"x": 30, "y": head + 8})
+    assert lanes.bounding_box()["height"] == before
 
 
 def test_search_highlights_and_counts(gpu_steps: Any) -> None:
@@ -165,8 +170,9 @@ def test_keys_zoom_move_and_go_back(gpu_steps: Any) -> None:
     assert gpu_steps.evaluate("pictures[0].selected") is None
 
 
-def test_a_launch_leads_to_its_kernel_and_that_to_the_table(open_page: Open, gpu_page: str) -> None:
-    page = drawn(open_page, gpu_page)
+def test_a_launch_leads_to_its_kernel_and_that_to_the_table(gpu_steps: Any) -> None:
+    page = gpu_steps
+    page.locator("details.section:has(#section-ops) > summary").click()
     page.evaluate("""() => {
       const { data } = pictures[0];
       const at = data.links.kind.findIndex((kind) => data.links.kinds[kind] === "launches");
@@ -175,7 +181,8 @@ def test_a_launch_leads_to_its_kernel_and_that_to_the_table(open_page: Open, gpu
     page.get_by_role("button", name="launches ampere_sgemm_128x64_nn").first.click()
     assert "ampere_sgemm_128x64_nn" in page.locator(".block-details").first.inner_text()
     page.get_by_role("button", name="Show model/dense/MatMul in the table of ops").first.click()
-    assert page.locator("details.section:has(#section-ops)").get_attribute("open") is not None
+    page.locator("details.section[open]:has(#section-ops)").wait_for()
+    page.evaluate("() => { pictures[0].select(null); pictures[0].escape(); }")
 
 
 def test_a_cause_leads_to_its_place(open_page: Open) -> None:
@@ -204,8 +211,8 @@ def test_readers_who_do_not_see_it_get_a_table(gpu_steps: Any) -> None:
     assert cells[:3] == ["Device compute", "0.420 ms", "42.0%"]
 
 
-def test_narrow_windows_and_both_themes(open_page: Open, gpu_page: str) -> None:
-    page = drawn(open_page, gpu_page, viewport={"width": 1280, "height": 800}, color_scheme="dark")
+def test_narrow_windows_and_both_themes(gpu_steps: Any) -> None:
+    page = gpu_steps
     for width, colours in ((1280, "dark"), (420, "dark"), (420, "light")):
         page.set_viewport_size({"width": width, "height": 800})
         page.emulate_media(media="screen", color_scheme=colours)
@@ -215,6 +222,8 @@ def test_narrow_windows_and_both_themes(open_page: Open, gpu_page: str) -> None:
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert 0 < page.evaluate("pictures[0].width") <= 700
         page.evaluate("dispatchEvent(new Event('afterprint'))")
+    page.emulate_media(media="screen")
+    page.set_viewport_size({"width": 1280, "height": 900})
 
 
 def test_a_whole_page_has_the_pictures(gpu_logdir: Path) -> None:

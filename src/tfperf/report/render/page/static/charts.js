@@ -343,7 +343,8 @@ function drawChart(data, place) {
   chart.setOption(OPTIONS[data.kind](data));
   drawn.push({ chart, data });
   if (data.kind === "steps") followSteps(chart, data, place);
-  new ResizeObserver(() => place.clientWidth && chart.resize()).observe(place);
+  // It tells the first size as well, in which the chart is drawn already.
+  new ResizeObserver(() => ![0, chart.getWidth()].includes(place.clientWidth) && chart.resize()).observe(place);
 }
 
 function redrawCharts(size = undefined) {

@@ -71,7 +71,7 @@ class StepPicture {
     this.zr = echarts.zrender.init(this.canvas, { renderer: "canvas", devicePixelRatio: Math.max(devicePixelRatio, 2) });
     this.listen();
     this.describe();
-    new ResizeObserver(() => this.canvas.clientWidth && this.resize()).observe(this.canvas);
+    new ResizeObserver(() => ![0, this.width].includes(this.canvas.clientWidth) && this.resize()).observe(this.canvas);
   }
 
   tools() {

@@ -175,10 +175,11 @@ function searchIn(state, text) {
   land(state.place);
 }
 
-// Search the first table of a section that can be searched.
+// Search the first table of a section that can be searched; where all are too short for that, show the first.
 function showInTable(sectionId, text) {
   const section = document.getElementById(sectionId)?.closest("details.section");
-  const state = openTables.find(({ place, box }) => box && section?.contains(place));
+  const states = openTables.filter(({ place }) => section?.contains(place));
+  const state = states.find(({ box }) => box) ?? states[0];
   if (state) searchIn(state, text);
 }
 
