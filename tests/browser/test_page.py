@@ -13,6 +13,7 @@ from report_builders import HOSTILE, section_of
 
 from tfperf.report.model import (
     BarChart,
+    Chart,
     Column,
     Fact,
     Finding,
@@ -132,7 +133,13 @@ def special_charts() -> Report:
         Sparkline(title="Memory", times=times, values=(1e6, 2e6), low=1e6, high=2e6, unit="bytes")
         for times, _, _ in TIMES
     )
-    charts = {"many": (many,), "roofline": (ROOFLINE,), "together": together, "times": tuple(lines), "kinds": (kinds,)}
+    charts: dict[str, tuple[Chart, ...]] = {
+        "many": (many,),
+        "roofline": (ROOFLINE,),
+        "together": together,
+        "times": tuple(lines),
+        "kinds": (kinds,),
+    }
     return Report({}, {}, tuple(Section(name, name, charts=of_one) for name, of_one in charts.items()))
 
 

@@ -9,12 +9,12 @@ import pytest
 from builders import event, host, logdir_of, space
 from jax_builders import three_steps
 from msgspec.structs import replace
+from real_runs import analysis_of
 from sections.hosts.jobs import host_of_job
 from synthetic_gpu import synthetic_gpu
 from synthetic_tpu import core_with_work, offload_tpu
 from tpu_twin import tpu_twin
 
-import tfperf
 from tfperf.analysis.registry import TableSpec, all_tables
 from tfperf.report.model import Column, Ranked, Report, Section, Table, table_of
 from tfperf.report.shown import EVERYTHING, MOST_EACH, Detail, shown, sorted_by
@@ -208,7 +208,7 @@ def test_ranked_tables_are_in_that_order(tmp_path: Path, samples: Path) -> None:
     late = logdir_of(tmp_path / "late", a=host_of_job([0] * 4, LATE), b=host_of_job(LATE, LATE))
     found = set()
     for path in (logdir, python, late, *xla, *(path for path in samples.iterdir() if (path / "plugins").exists())):
-        for table in shown(tfperf.load(path).report(), replace(ALONE, parts="data", top=10**9)).tables():
+        for table in shown(analysis_of(path).report(), replace(ALONE, parts="data", top=10**9)).tables():
             ranked = table.ranked
             if ranked is None or ranked.each:
                 continue

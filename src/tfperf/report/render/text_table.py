@@ -24,6 +24,10 @@ _MOST_LINES = 3
 """Approximate maximum of folded lines per cell in a terminal."""
 _ONE_CELL_EACH = re.compile("[ -~\xa1-\xac\xae-\u02ff\u2010-\u2027\u2500-\u259f]*")
 """Latin letters, dashes, dots and lines. Other text is measured by rich, whose import takes 10 ms."""
+_LONG = 512
+"""From this length on, rich does not remember the width of a text."""
+_JOINERS = frozenset("\u200d\ufe0f")
+"""Zero width joiner and variation selector 16."""
 
 
 def cells(text: str) -> int:
@@ -32,7 +36,10 @@ def cells(text: str) -> int:
         return len(text)
     from rich.cells import cell_len
 
-    return cell_len(text)
+    # Of a long text, each different character is measured once, unless its width depends on its neighbours.
+    if len(text) < _LONG or not _JOINERS.isdisjoint(text):
+        return cell_len(text)
+    return sum(cell_len(character) * count for character, count in Counter(text).items())
 
 
 def shorten(text: str, width: int, *, mark: str = ELLIPSIS) -> str:
