@@ -15,6 +15,17 @@ from live.fake_jobs import fake_job, gives, steps_trace
 NAMES = ("enum", "json", "numpy", "pickle", "re", "sitecustomize", "struct", "tfperf", "warnings")
 
 
+CLUSTER = """
+import sys, time
+from distributed import LocalCluster
+LocalCluster(
+    n_workers=1, threads_per_worker=1, processes=False, scheduler_port=int(sys.argv[1]), dashboard_address=None
+)
+time.sleep(600)
+"""
+"""A scheduler and a worker, in one process."""
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """The current folder: its modules leave a mark and end whoever imports them; and programs in a folder beside it."""
@@ -24,8 +35,7 @@ def folder(tmp_path: Path) -> Path:
         (tmp_path / "here" / f"{name}.py").write_text(code)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "installed.py").write_text("from tfperf.__main__ import run\nrun()\n")
-    (tmp_path / "bin" / "worker.py").write_text("from distributed.cli.dask_worker import main\nmain()\n")
-    (tmp_path / "bin" / "scheduler.py").write_text("from distributed.cli.dask_scheduler import main\nmain()\n")
+    (tmp_path / "bin" / "cluster.py").write_text(CLUSTER)
     (tmp_path / "bin" / "quick.py").write_text("print('the script')\n")
     return tmp_path / "here"
 
@@ -73,19 +83,13 @@ def test_a_query(folder: Path, logdir: Path) -> None:
 
 def test_tasks_of_a_cluster(folder: Path, logdir: Path) -> None:
     pytest.importorskip("distributed")
-    address, alone = f"tcp://127.0.0.1:{free_port()}", ("--no-dashboard", "--host", "127.0.0.1")
-    commands = (
-        command(folder, "scheduler", *alone, "--port", address.rpartition(":")[2]),
-        command(folder, "worker", address, *alone, "--nthreads", "1", "--no-nanny"),
-    )
-    nowhere = subprocess.DEVNULL
-    processes = [subprocess.Popen(each, cwd=folder, stdout=nowhere, stderr=nowhere) for each in commands]
+    port = free_port()
+    cluster = subprocess.Popen(command(folder, "cluster", port), cwd=folder)
     try:
-        assert "  a, b\n" in output(folder, "analyze", logdir, "--cluster", address)
+        assert "  a, b\n" in output(folder, "analyze", logdir, "--cluster", f"tcp://127.0.0.1:{port}")
     finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+        cluster.kill()
+        cluster.wait()
 
 
 def test_python_m_removes_the_folder_before_it_imports_more(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,30 +73,31 @@ def analyses(logdir: Path, of_xla: list[Path], tmp_path_factory: pytest.TempPath
     return [*runs, tfperf.load(logdir), tfperf.load(logdir, hosts=["a"]), *map(tfperf.load, of_xla), exchanging]
 
 
+@pytest.fixture(scope="module")
+def tables(analyses: list[tfperf.Analysis]) -> list[Mapping[str, Any]]:
+    """The tables of each of them."""
+    return [source_of(analysis).tables(every_table()) for analysis in analyses]
+
+
 @pytest.mark.parametrize("name", analyzed_tables())
-def test_tables_have_the_columns_and_types_that_are_declared(name: str, analyses: list[tfperf.Analysis]) -> None:
+def test_tables_have_the_columns_and_types_that_are_declared(name: str, tables: list[Mapping[str, Any]]) -> None:
+    """Each table is in some profile."""
     declared = analyzed_tables()[name]
-    for analysis in analyses:
-        for table in source_of(analysis).tables([name]).values():
-            assert table.column_names == [column.name for column in declared.columns]
-            assert [str(kind) for kind in table.schema.types] == [
-                ARROW_TYPES[column.type] for column in declared.columns
-            ]
+    found = [of_analysis[name] for of_analysis in tables if name in of_analysis]
+    assert found
+    for table in found:
+        assert table.column_names == [column.name for column in declared.columns]
+        assert [str(kind) for kind in table.schema.types] == [ARROW_TYPES[column.type] for column in declared.columns]
 
 
-def test_tables_hold_the_values_of_the_report(analyses: list[tfperf.Analysis]) -> None:
-    for analysis in analyses:
-        tables = source_of(analysis).tables(every_table())
+def test_tables_hold_the_values_of_the_report(analyses: list[tfperf.Analysis], tables: list[Mapping[str, Any]]) -> None:
+    for analysis, of_analysis in zip(analyses, tables, strict=True):
         for table in analysis.report().tables():
             for column in table.columns:
-                values = [value for value in tables[table.name].column(column.key).to_pylist() if value is not None]
+                values = [
+                    value for value in of_analysis[table.name].column(column.key).to_pylist() if value is not None
+                ]
                 assert len(values) == sum(value is not None for value in table.data[column.key])
-
-
-def test_every_table_is_in_some_profile(analyses: list[tfperf.Analysis]) -> None:
-    """What the tests above check of a table, they check only where a profile has it."""
-    names = {name for analysis in analyses for name in source_of(analysis).tables(analyzed_tables())}
-    assert names == set(analyzed_tables())
 
 
 def test_only_sections_of_the_tables_that_are_named_are_analyzed(logdir: Path) -> None:
