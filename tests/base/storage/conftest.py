@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
 from itertools import count
 from typing import Any
 
@@ -27,6 +29,15 @@ def _of_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(calls, "PAUSES_S", (0.0, 0.01, 0.02))
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _models_are_read_once() -> Iterator[None]:
+    """A client of another server would read the large models of S3 again."""
+    session = import_module("botocore.session")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session, "create_loader", cache(session.create_loader))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -187,7 +187,7 @@ def outcome(text: str) -> str:
         return str(error)
 
 
-LONG = 300_000
+LONG = 100_000
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ LONG = 300_000
     ids=range(13),
 )  # fmt: skip
 def test_long_lines_take_no_longer_than_they_are(text: str) -> None:
-    """A pattern that tries again at each character would take hours."""
+    """A pattern that tries again at each character would take many minutes."""
     assert "\n" not in outcome(text)
 
 
