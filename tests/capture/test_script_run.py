@@ -62,7 +62,7 @@ while time.monotonic() < end:
     if profiled == 50:
         print("working", flush=True)
     compute(tf.ones((50, 50)))
-    time.sleep(0.002)
+    time.sleep(0.005)
 """
 _STEPS = """
 import time

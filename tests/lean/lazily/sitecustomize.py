@@ -1,7 +1,6 @@
 """Python runs this when it starts: what makes the import of TensorFlow cheaper, and changes nothing that it does.
 
-A tenth of its time would be collecting garbage, and as much what is collected in the end. As much again would be to
-find all functions of its libraries in each other, which now happens at the first call of each, and to compile a few
+A tenth of its time would be collecting garbage, and as much what is collected in the end, or to compile a few
 annotations many thousand times. Much of the rest would be modules of the public API and of generated ops, what only
 they import, and what Keras asks whether it is there: those run when the job first looks into them, and most never do.
 """
@@ -10,7 +9,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
 import sys
 import typing
 from _thread import RLock
@@ -26,8 +24,6 @@ if TYPE_CHECKING:  # Importing these takes time.
 
 gc.set_threshold(500_000, 20, 100)
 atexit.register(gc.freeze)
-if sys.platform == "linux":
-    sys.setdlopenflags(os.RTLD_LAZY)
 typing.compile = cache(compile)  # type: ignore[attr-defined]
 
 _lock = RLock()
