@@ -11,6 +11,7 @@ import pytest
 from builders import Plane, event, iterator_call, plane, results_of, space, trace_of
 from msgspec.structs import replace
 from places import SHARED
+from real_runs import analysis_of
 from sections.batch.jobs import STEPS, allocations, batch_of, fetches, gpu, job, ops, steps
 
 import tfperf
@@ -143,7 +144,7 @@ def test_hosts_that_take_other_numbers_of_batches_have_no_rate(tmp_path: Path) -
 @needs_traces
 @pytest.mark.parametrize("folder", sorted(TRACES.glob("keras_rtx5000/*")), ids=lambda folder: folder.name)
 def test_real_keras_on_a_gpu(folder: Path) -> None:
-    batch = tfperf.load(folder, sections=["batch"])["batch"]
+    batch = analysis_of(folder)["batch"]
     assert (batch.size, batch.confidence) == (int(folder.name.removeprefix("gpu_bs").partition("-")[0]), "high")
 
 
@@ -167,7 +168,7 @@ def test_real_keras_on_a_gpu(folder: Path) -> None:
     ],
 )
 def test_real_jobs(name: str, size: int | None, batches: int | None) -> None:
-    batch = tfperf.load(TRACES / name, sections=["batch"])["batch"]
+    batch = analysis_of(TRACES / name)["batch"]
     assert (batch.size, batch.batches_per_step) == (size, batches)
     if name == "gpu_8xV100_worker":
         assert batch.per_replica == 4, "two of eight replicas were recorded"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from builders import event, host, known, logdir_of, marks, read_back, results_of, rows_of, space
 from places import ROOT
+from real_runs import analysis_of
 from sections.hosts.jobs import COMPILE, FETCH, host_of_job, job
 from synthetic_tpu import offload_tpu
 
@@ -152,7 +153,7 @@ def test_real_jobs_wait_as_long_as_their_logs_say() -> None:
     for name, capture in expected.items():
         if not (SHARED / name / "plugins").exists():
             continue
-        analysis = tfperf.load(SHARED / name, sections=("hosts",))
+        analysis = analysis_of(SHARED / name)
         waited = {row.host: row for row in analysis["hosts"].hosts}
         parts = [known(host["hosts"].collectives) for host in analysis.hosts]
         for wait, host_name in zip(match_collectives(parts), analysis["hosts"].sharing, strict=True):
@@ -182,7 +183,7 @@ STRAGGLERS = {
 @pytest.mark.skipif(not SHARED.exists(), reason="test input that is no part of the project is not here")
 @pytest.mark.parametrize("name", STRAGGLERS)
 def test_the_straggler_of_real_jobs_and_its_cause(name: str) -> None:
-    summary = tfperf.load(SHARED / name / "inside", sections=("hosts",)).report(("hosts",)).summary
+    summary = analysis_of(SHARED / name / "inside").report(("hosts",)).summary
     assert (summary["straggler"], summary["straggler_cause"]) == STRAGGLERS[name]
 
 

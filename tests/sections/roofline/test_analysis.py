@@ -11,6 +11,7 @@ from builders import Event, Plane, event, host, known, line, logdir_of, marks, p
 from msgspec.structs import replace
 from places import TRACES
 from protobytes import field, message
+from real_runs import analysis_of
 from tpu_twin import FLOPS, STATED_FLOPS, tpu_twin
 
 from tfperf.analysis.load import load
@@ -159,12 +160,12 @@ def test_bytes_of_hbm_are_those_of_the_breakdown_and_steps_count_copies(tmp_path
 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the references are not here")
 def test_the_known_answers_of_real_traces() -> None:
-    gemm = load(TRACES / "jax_mi300x" / "jax08_gemm", sections=["roofline"])["roofline"]
+    gemm = analysis_of(TRACES / "jax_mi300x" / "jax08_gemm")["roofline"]
     row = next(row for row in gemm.ops if row.op.program_id == 34)  # 4096 x 4096 x 4096 in bfloat16
     assert row.work.tflops_per_second == pytest.approx(918, abs=0.5)
     assert row.judged.compute_percent == pytest.approx(70, abs=0.5)
     assert (gemm.peaks.model, gemm.peaks.memory_gb_per_second) == ("AMD MI300X", 5300)
-    conv = load(TRACES / "jax_mi300x" / "jax_conv_minimal_08", sections=["roofline"])["roofline"]
+    conv = analysis_of(TRACES / "jax_mi300x" / "jax_conv_minimal_08")["roofline"]
     by_name = {row.op.op: row for row in conv.ops}
     assert by_name["cudnn-conv.1"].work.tflops_per_second == pytest.approx(104.4, abs=0.1)
     assert by_name["cudnn-conv.1"].judged.compute_percent == pytest.approx(8.0, abs=0.05)
@@ -174,7 +175,7 @@ def test_the_known_answers_of_real_traces() -> None:
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the real traces are not here")
 def test_attention_of_transformer_engine_on_a_real_trace() -> None:
     """2 examples, 16 heads, 2048 queries and keys, causal, width 128; backward 2.5 times forward."""
-    roofline = load(TRACES / "reported" / "te_attention_mi350", sections=["roofline"])["roofline"]
+    roofline = analysis_of(TRACES / "reported" / "te_attention_mi350")["roofline"]
     calls = [row for row in roofline.ops if row.op.op.startswith("te_")]
     forward = 4 * 128 * 2 * 16 * 2048 * 2049 // 2
     flops = {row.op.op: (row.op.flops, row.op.runs, row.op.precision) for row in calls}
@@ -196,7 +197,7 @@ def test_the_made_tpu_has_the_rates_that_xprof_prints() -> None:
 @pytest.mark.skipif(not OFFLOAD.is_dir(), reason="the real TPU profile is not here")
 def test_bandwidth_of_the_real_tpu_profile_is_that_of_the_reference() -> None:
     expected = json.loads((OFFLOAD / "reference" / "expected.json").read_text(encoding="utf-8"))["A"]
-    roofline = load(OFFLOAD / "offload", sections=["roofline"])["roofline"]
+    roofline = analysis_of(OFFLOAD / "offload")["roofline"]
     fusions = [row for row in roofline.ops if "fusion" in row.op.op]
     fusions.sort(key=lambda row: row.work.gb_per_second or 0.0)
     reference = expected["hbm_bandwidth_of_fusions"]
@@ -371,7 +372,7 @@ def test_without_shapes_the_section_says_how_to_get_them(tmp_path: Path) -> None
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the real traces are not here")
 def test_casts_of_a_real_trace_come_near_the_bandwidth() -> None:
     """The embeddings of BERT, float32 to float16: 30,522 * 1024 elements of 6 bytes, at 84 % of 900 GB/s."""
-    roofline = load(TRACES / "gpu_8xV100_worker", sections=["roofline"])["roofline"]
+    roofline = analysis_of(TRACES / "gpu_8xV100_worker")["roofline"]
     row = next(row for row in roofline.ops if row.op.op.endswith("GatherV2/Cast"))
     assert row.op.bytes == 30_522 * 1024 * 6
     assert row.judged.memory_percent == pytest.approx(84.4, abs=0.1)

@@ -12,6 +12,7 @@ from builders import Event, event, gpu, host, known, line, plane, programs, ref,
 from hlo_builders import F32, computation, instruction, program, shape
 from msgspec.structs import replace
 from places import TRACES
+from real_runs import analysis_of
 
 from tfperf.analysis.load import load
 from tfperf.formats.wire.event_columns import unsigned
@@ -93,7 +94,7 @@ def test_a_compile_time_is_that_of_the_only_program_of_its_name(tmp_path: Path) 
 @pytest.mark.skipif(not REFERENCE.is_dir(), reason="the references are not here")
 @pytest.mark.parametrize("name", ["jax08_gemm", "jax_conv_minimal_08"])
 def test_executions_and_times_are_those_of_the_references(name: str) -> None:
-    xla = load(TRACES / "jax_mi300x" / name, sections=["xla"])["xla"]
+    xla = analysis_of(TRACES / "jax_mi300x" / name)["xla"]
     ours = {(op.module, op.program_id, op.op): op for op in xla.ops}
     with (REFERENCE / "cost" / f"gpu_ops.{name}.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
