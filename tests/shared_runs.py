@@ -14,7 +14,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # Importing it takes longer than all that the program does.
+    import pytest
 
 REAL = Path(sys.executable).parent / "tfperf"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -30,19 +31,23 @@ from shared_runs import make_program
 from test_docs import PAGES, follow, shell
 
 from tfperf.analysis.parallel.worker_pool import WorkerProcess
+from tfperf.cli.run import command as run_command
 
 SHORTER = {
     "--duration 2s": "--duration 500ms",
     "--duration 5s": "--duration 1s",
     "--on-slow-step 50ms": "--on-slow-step 1us",
-    # As on other pages: `shared_runs.py` runs each once. capture/test_script_run.py has steps, and profiles by time.
+    # Two runs, which `shared_runs.py` does once. Here click reads the options as they stand; capture/test_script_run.py
+    # has steps, profiles by time, and Keras.
+    "-o report.html train.py": "train.py",
     "train.py --epochs 3": "train.py",
     "--steps 50..59 train.py": "train.py",
     "--after 30s --duration 500ms train.py": "train.py",
     "--host-tracer-level 3 train.py": "train.py",
     "--profiler-option gpu_max_activity_api_events=4000000 train.py": "train.py",
     "--profiler-option tpu_trace_mode=TRACE_COMPUTE train.py": "train.py",
-    "--stop-after-profile train.py": "--stop-after-profile -o report.html train.py",
+    "--stop-after-profile train.py": "--python-trace --stop-after-profile train.py",
+    "--python-trace --steps 20..29 train.py": "--python-trace --stop-after-profile train.py",
 }
 HERE = {
     "https://host/logs/plugins/profile/run/vm.xplane.pb": "logs",
@@ -62,19 +67,14 @@ IN_ANOTHER_PROCESS = ("tfperf run ", "tfperf mcp ")
 _CLUSTER = {"worker": ["127.0.0.1:2222"]}
 _FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _TRAIN = """
-import time
-from pathlib import Path
-import keras
 import tensorflow as tf
+import tfperf
 
-dataset = tf.data.Dataset.from_tensors((tf.ones((2, 4)), tf.ones((2, 1)))).repeat(80)
-model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-model.compile(optimizer="sgd", loss="mse")
-until = time.monotonic() + 60
-while True:  # By time, a profile is taken when it is due.
-    model.fit(dataset, verbose=0)
-    if list(Path("logs").rglob("*.xplane.pb")) or time.monotonic() > until:
-        break
+train_step = tf.function(lambda x: tf.reduce_sum(x @ x))
+batches = iter(tf.data.Dataset.from_tensors(tf.ones((4, 4))).repeat())
+for number in range(80):
+    with tfperf.step(number):
+        train_step(next(batches))
 """
 
 
@@ -187,6 +187,8 @@ def test_what_a_page_tells_you_to_type_works(lines: list[str], workplace: Path, 
 
 def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int, str, str]:
     """Run a line as it stands, but sooner, and with the jobs of this test."""
+    if line.startswith("tfperf run"):
+        run_command.make_context("tfperf run", shlex.split(line, comments=True)[2:])
     line = as_here(line)
     if line.startswith("git "):
         return follow(line, ROOT)
@@ -209,7 +211,7 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
             return follow(line, folder)
     program: Path = request.getfixturevalue("program")
     path = os.pathsep.join([str(program), str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = shell(line, folder, **job_environment(keras=True) | {"PATH": path})
+    done = shell(line, folder, **job_environment(keras=False) | {"PATH": path})
     return done.returncode, done.stdout, done.stderr
 
 

@@ -1,4 +1,4 @@
-"""`%%tfperf` in IPython, in this process: what it shows, and its errors, which are one line."""
+"""`%%tfperf` in IPython, in this process: its errors, which are one line; `test_notebook.py` has what it shows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from IPython.core.completer import provisionalcompleter
@@ -92,48 +91,3 @@ def test_names_of_sections_are_completed(shell: InteractiveShell, samples: Path)
         found = {completion.text.strip("\"'[]") for completion in shell.Completer.completions('analysis["o', 11)}
     assert found == {"overview", "ops"}
     assert set(analysis.hosts[0]._ipython_key_completions_()) < set(analysis._ipython_key_completions_())
-
-
-JOB = """
-import tensorflow as tf
-import tfperf
-work = tf.function(lambda x: tf.reduce_sum(x @ x))
-data = iter(tf.data.Dataset.from_tensors(tf.ones((200, 200))).repeat())
-def train(steps):
-    for number in range(steps):
-        with tfperf.step(number):
-            work(next(data)).numpy()
-train(2)
-"""
-
-
-@pytest.mark.tensorflow
-def test_a_cell_is_profiled_and_the_answer_shown(run: Run, shell: InteractiveShell, tmp_path: Path) -> None:
-    assert run(JOB)[1] is None
-    logdir = tmp_path / "kept"
-    captured, error = run(f"%%tfperf {logdir} --as found\ntrain(20)\nlast = 'the end'\nlast")
-    assert error is None
-    user: dict[str, Any] = shell.user_ns
-    assert isinstance(user["found"], tfperf.Analysis)
-    assert len(user["found"]["steps"].steps) == 20
-    assert user["last"] == "the end"
-    assert f"profile: {logdir}" in captured.stdout
-    assert "'the end'" in captured.stdout
-    (shown,) = [output for output in captured.outputs if "text/html" in output.data]
-    assert "Step time" in shown.data["text/plain"]
-    assert '<div class="tfperf' in shown.data["text/html"]
-    assert len(list(logdir.rglob("*.xplane.pb"))) == 1
-    captured, error = run("%%tfperf -s steps\ntrain(5)")
-    assert error is None
-    (shown,) = [output for output in captured.outputs if "text/html" in output.data]
-    assert shown.data["text/plain"].count("\nSteps\n=====") == 1
-    assert "profile:" not in captured.stdout, "it will be deleted, so nobody needs its place"
-    captured, error = run("%%tfperf\ntrain(5)\nboom = 1 / 0")
-    assert isinstance(error, ZeroDivisionError)
-    assert [output for output in captured.outputs if "text/html" in output.data] == []
-    captured, error = run("%%tfperf\nraise tfperf.TfperfError('of the cell')")
-    assert isinstance(error, tfperf.TfperfError)
-    assert run(f"tfperf.start({str(tmp_path)!r})")[1] is None
-    captured, error = run("%%tfperf\ntrain(5)")
-    assert "tfperf is already profiling this process" in captured.stderr
-    assert run("tfperf.stop()")[1] is None

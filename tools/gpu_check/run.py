@@ -174,13 +174,13 @@ def run_job(name: str, folder: Path, small: bool) -> dict[str, Any]:
     job, found = JOBS[name], dict[str, Any]()
     for variant, make in job.variants.items():
         try:
-            found[variant] = run_variant(f"{name}.{variant}", make(small), folder, job)
+            found[variant] = run_variant(f"{name}.{variant}", make(small), folder, job, MOST_STEPS // 10**small)
         except Exception as error:
             found[variant] = {"error": f"{type(error).__name__}: {error}"[-2000:]}
     return {"cause": job.cause, "also": sorted(job.also), "variants": found}
 
 
-def run_variant(name: str, loop: Any, folder: Path, job: Any) -> dict[str, Any]:
+def run_variant(name: str, loop: Any, folder: Path, job: Any, most_steps: int) -> dict[str, Any]:
     """Time and profile a variant, in steps without and with a profiler."""
     import jax
 
@@ -203,9 +203,9 @@ def run_variant(name: str, loop: Any, folder: Path, job: Any) -> dict[str, Any]:
 
     repeat(WARM)
     step_s = repeat(WARM)[-1] / WARM
-    count = max(8, min(MOST_STEPS, int(TIMED_S / step_s)))
+    count = max(8, min(most_steps, int(TIMED_S / step_s)))
     times = {"unprofiled": _summary(repeat(count))}
-    count = max(8, min(MOST_STEPS, int(PROFILED_S / step_s)))
+    count = max(8, min(most_steps, int(PROFILED_S / step_s)))
     for level, (host, python) in LEVELS.items():
         options = jax.profiler.ProfileOptions()
         options.host_tracer_level, options.python_tracer_level = host, python
