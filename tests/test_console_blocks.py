@@ -25,7 +25,7 @@ from builders import event, host, logdir_of, space
 from capture.double import response, serving
 from capture.serving_job import ServingJob
 from jax_builders import three_steps
-from job_environment import job_environment, without_tensorflow
+from job_environment import PROFILER_ALONE, job_environment, without_tensorflow
 from places import ROOT
 from shared_runs import make_program
 from test_docs import PAGES, follow, shell
@@ -67,14 +67,13 @@ IN_ANOTHER_PROCESS = ("tfperf run ", "tfperf mcp ")
 _CLUSTER = {"worker": ["127.0.0.1:2222"]}
 _FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _TRAIN = """
+import time
 import tensorflow as tf
 import tfperf
 
-train_step = tf.function(lambda x: tf.reduce_sum(x @ x))
-batches = iter(tf.data.Dataset.from_tensors(tf.ones((4, 4))).repeat())
 for number in range(80):
     with tfperf.step(number):
-        train_step(next(batches))
+        time.sleep(0.001)
 """
 
 
@@ -211,7 +210,7 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
             return follow(line, folder)
     program: Path = request.getfixturevalue("program")
     path = os.pathsep.join([str(program), str(Path(sys.executable).parent), os.environ["PATH"]])
-    done = shell(line, folder, **job_environment(keras=False) | {"PATH": path})
+    done = shell(line, folder, **job_environment(PROFILER_ALONE, keras=False) | {"PATH": path})
     return done.returncode, done.stdout, done.stderr
 
 

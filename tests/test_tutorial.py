@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from job_environment import job_environment, needs_tensorflow
+from job_environment import WITHOUT_PANDAS, job_environment, needs_tensorflow
 from places import ROOT
 from test_docs import follow, shell
 
@@ -59,7 +59,7 @@ def change(path: Path, difference: str) -> None:
 def typed(commands: str, folder: Path) -> str:
     """Return what the commands print to stdout; each must end with exit code 0. Those without a job need no process."""
     if commands.startswith("tfperf run "):
-        variables = {key: value for key, value in job_environment(keras=True).items() if key != "PATH"}
+        variables = {key: value for key, value in job_environment(WITHOUT_PANDAS, keras=True).items() if key != "PATH"}
         done = shell(commands, folder, **variables)
         code, stdout, stderr = done.returncode, done.stdout, done.stderr
     else:
