@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from builders import logdir_of
-from job_environment import job_environment, needs_tensorflow
+from job_environment import job_environment, needs_tensorflow, run_tensorflow
 from judge.example_jobs import half_fetched_job
 from places import ROOT, SAMPLES
 
@@ -201,18 +201,34 @@ class Session:
         return str(found)
 
 
-def run_pytest(folder: Path, source: str, *options: str) -> Session:
-    """Run tests in a folder of their own, with warnings as errors."""
+def pytest_options(folder: Path, source: str) -> list[str]:
+    """Make a folder of tests with warnings as errors; return the options of pytest for it."""
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     (folder / "test_inner.py").write_text(source)
+    return ["-v", "-p", "no:cacheprovider", f"--basetemp={folder / 'tmp'}"]
+
+
+def run_pytest(folder: Path, source: str, *options: str) -> Session:
+    """Run tests in a folder and a process of their own."""
     environment = job_environment(keras=False) | {"COLUMNS": "80"}
     environment = {key: value for key, value in environment.items() if not key.startswith("PYTEST_")}
-    command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", f"--basetemp={folder / 'tmp'}", *options]
+    command = [sys.executable, "-m", "pytest", *pytest_options(folder, source), *options]
     done = subprocess.run(
         command, check=False, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, timeout=180,
     )  # fmt: skip
     return Session(done.returncode, done.stdout)
+
+
+_PYTEST = """
+import os, sys
+import pytest
+
+os.environ["COLUMNS"] = "80"
+for name in [name for name in os.environ if name.startswith("PYTEST_")]:
+    del os.environ[name]
+print("exit code", int(pytest.main(sys.argv[1:])))
+"""
 
 
 def page_examples() -> str:
@@ -226,7 +242,11 @@ def page_examples() -> str:
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
-    return run_pytest(tmp_path_factory.mktemp("inner"), _WORK + _HOLD + _FAIL + page_examples())
+    """Tests with TensorFlow, whose failures pytest shows on stdout."""
+    folder = tmp_path_factory.mktemp("inner")
+    options = pytest_options(folder, _WORK + _HOLD + _FAIL + page_examples())
+    output, _, code = run_tensorflow("-c", _PYTEST, *options, cwd=folder).stdout.rpartition("exit code ")
+    return Session(int(code), output)
 
 
 def one_line(text: str) -> str:
