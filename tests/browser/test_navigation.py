@@ -56,7 +56,7 @@ def unfolded(page: Page) -> list[str]:
 
 
 def top(page: Page, selector: str) -> float:
-    return known(page.locator(selector).bounding_box())["y"]
+    return float(known(page.locator(selector).bounding_box())["y"])
 
 
 def click_step(page: Page, number: int) -> None:

@@ -155,7 +155,8 @@ def drawn_in(section: str, number: int = 0) -> str:
 
 
 def names(page: Page, table: int = 0, column: int = 1) -> list[str]:
-    return page.locator(f"#table-{table} tbody tr td:nth-child({column + 1})").all_inner_texts()
+    texts: list[str] = page.locator(f"#table-{table} tbody tr td:nth-child({column + 1})").all_inner_texts()
+    return texts
 
 
 def heading(page: Page, title: str) -> Locator:

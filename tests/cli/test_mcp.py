@@ -9,15 +9,12 @@ import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import anyio
 import click
 import pytest
 from builders import event, fetching, logdir_of, marks, space
 from builders import host as host_plane
-from mcp import Client, StdioServerParameters, stdio_client
-from mcp_types import CallToolResult, TextContent, Tool
 from printed import Run
 
 from tfperf.base.errors import TfperfError
@@ -25,6 +22,10 @@ from tfperf.cli import analyze, mcp
 from tfperf.cli.mcp import TOOLS, Profiles, answer_of, schema_of, server_of
 from tfperf.export.query.engine import Query, QueryLimits
 from tfperf.export.query.sources import source_of
+
+if TYPE_CHECKING:
+    from mcp import Client
+    from mcp_types import Tool
 
 RUN = "2026_01_01_00_00_00"
 
@@ -58,6 +59,9 @@ def refused(folder: Path, name: str, **arguments: Any) -> str:
 
 
 def with_client(connect: Callable[[], Any], talk: Callable[[Client], Awaitable[Any]], mode: str = "auto") -> Any:
+    import anyio
+    from mcp import Client  # which takes long, so not while tests are collected
+
     async def session() -> Any:
         async with Client(connect(), mode=mode) as client:
             return await talk(client)
@@ -68,10 +72,12 @@ def with_client(connect: Callable[[], Any], talk: Callable[[Client], Awaitable[A
 
 
 def text_of(result: Any) -> str:
+    from mcp_types import CallToolResult, TextContent
+
     assert isinstance(result, CallToolResult)
     (content,) = result.content
     assert isinstance(content, TextContent)
-    return content.text
+    return str(content.text)
 
 
 def test_a_client_lists_and_calls_tools(folder: Path) -> None:
@@ -94,6 +100,8 @@ def test_a_client_lists_and_calls_tools(folder: Path) -> None:
 
 def test_a_client_talks_to_a_process(folder: Path) -> None:
     """Over stdin and stdout, as an editor does; nothing else is printed there."""
+    from mcp import StdioServerParameters, stdio_client
+
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "tfperf", "mcp", str(folder)], env={**os.environ}
     )

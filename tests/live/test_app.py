@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 from live.views import EVIL, WIDTHS, gone, measured, sample
@@ -18,11 +19,12 @@ from tfperf.live.sample import FirstCause
 from tfperf.report.render.screen import Screen
 from tfperf.report.render.text_table import cells
 
-pytest.importorskip("textual", reason="the live view is optional")
+if TYPE_CHECKING:
+    from textual.pilot import Pilot
 
-from textual.pilot import Pilot
+    from tfperf.live.app import LiveApp
 
-from tfperf.live.app import LiveApp
+pytestmark = pytest.mark.skipif(find_spec("textual") is None, reason="the live view is optional")
 
 
 class FakeWatch:
@@ -58,11 +60,13 @@ def texts(app: LiveApp) -> list[str]:
     return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
 
 
-Act = Callable[[Pilot[None], LiveApp], Awaitable[None]]
+Act: TypeAlias = "Callable[[Pilot[None], LiveApp], Awaitable[None]]"
 
 
 def act(watch: FakeWatch, act: Act, *, size: tuple[int, int] = (80, 24), interactive: bool = True) -> LiveApp:
     """Run the view, and what a test does with it."""
+    from tfperf.live.app import LiveApp  # which takes long, so not while tests are collected
+
     app = LiveApp(watch, threading.Event(), Screen(colour=True, interactive=interactive))  # type: ignore[arg-type]
 
     async def run() -> None:
