@@ -125,7 +125,7 @@ def assert_ended_well(done: Ended) -> None:
         ("planes", ("flamegraph", "-o", "{out}.html")),
         ("iterator", ("flamegraph", "-o", "{out}.svg")),
         ("clock", ("flamegraph", "--per", "step", "--format", "folded")),
-        ("lines", ("flamegraph", "--by", "function", "--format", "speedscope")),
+        ("choose", ("flamegraph", "--by", "function", "--format", "speedscope")),
         ("iterator", ("check", "--max-input-bound", "10%")),
         ("clock", ("export-csv", "-o", "{out}")),
         ("fn", ("check", "--max-retraces", "9", "--github")),
