@@ -79,8 +79,9 @@ def context_of(browser: Browser) -> ContextOf:
 
     def context(**options: Any) -> BrowserContext:
         if repr(options) not in contexts:
-            contexts[repr(options)] = browser.new_context(**options)
-            contexts[repr(options)].set_default_timeout(20_000)
+            made = contexts[repr(options)] = browser.new_context(**options)
+            made.set_default_timeout(20_000)
+            made.new_page()  # an empty page, with which the process of all pages stays
         return contexts[repr(options)]
 
     return context
