@@ -559,7 +559,8 @@ def test_nothing_is_wider_than_the_window(whole_page: Any) -> None:
     for width in (400, 1280):
         whole_page.set_viewport_size({"width": width, "height": 900})
         # Charts get another width after the window.
-        whole_page.wait_for_function("drawn.every(({ chart }) => chart.getWidth() === chart.getDom().clientWidth)")
+        fits = "({ chart }) => chart.getWidth() === chart.getDom().clientWidth"
+        whole_page.wait_for_function(f"() => drawn.every({fits})")
         assert whole_page.evaluate("[innerWidth, document.documentElement.scrollWidth <= innerWidth]") == [width, True]
 
 
