@@ -38,10 +38,9 @@ def flame_shown(open_shared: Open, flame: str) -> Any:
 
 
 @pytest.mark.parametrize("width", [1400, 420])
-def test_boxes_fit_the_window(flame_shown: Any, width: int) -> None:
-    page = flame_shown
-    page.set_viewport_size({"width": width, "height": 700})
-    for colours in ("dark", "light"):
+def test_boxes_fit_the_window(open_page: Open, flame: str, width: int) -> None:
+    page = open_page(flame, size=(width, 700))
+    for colours in ("light", "dark"):
         page.emulate_media(color_scheme=colours)
         outer = page.locator(".flame").bounding_box()
         places = [box.bounding_box() for box in page.locator(".box").all()]
@@ -54,7 +53,6 @@ def test_boxes_fit_the_window(flame_shown: Any, width: int) -> None:
 
 def test_a_click_zooms_in_and_escape_out(flame_shown: Any) -> None:
     page = flame_shown
-    page.set_viewport_size({"width": 1280, "height": 900})
     box = page.locator(".box")
     labels = [text.text_content() for text in page.locator(".box text").all()]
     assert labels == ["all", "first", "MatMul", "an_op_with_a_lo…", "second", "Relu"]
@@ -103,11 +101,9 @@ def test_a_search_marks_boxes_and_says_their_share(flame_shown: Any) -> None:
     assert page.locator(".searching").count() == 0
 
 
-def test_pointing_at_a_box_moves_nothing(flame_shown: Any) -> None:
-    page = flame_shown
+def test_pointing_at_a_box_moves_nothing(open_page: Open, flame: str) -> None:
     for width in (1280, 420):
-        page.set_viewport_size({"width": width, "height": 700})
-        page.mouse.move(0, 0)
+        page = open_page(flame, size=(width, 700))
         before = page.locator(".flame").bounding_box()
         page.locator(".box").nth(3).hover()
         assert "an_op_with_a_long_name" in (page.locator(".flame-details").text_content() or "")

@@ -601,14 +601,13 @@ def test_hostile_names_are_text(open_page: Open, hostile: list[str]) -> None:
 def test_100_000_rows_do_not_freeze_the_page(open_page: Open) -> None:
     count = 100_000
     table = replace(ops(count), columns=OPS[1:4])
-    page = open_page(Report({}, {}, tuple(Section(name, name, tables=(table,)) for name in ("steps", "ops"))))
-    for number in (0, 1):
-        place = page.locator(f"#table-{number}")
-        place.get_by_role("button", name="Self (ms)").click()
-        assert names(page, number, 0)[0] == f"op{count - 2}"
-        place.get_by_role("button", name="Name").click()
-        place.get_by_role("searchbox").fill("op9999")
-        assert names(page, number, 0) == ["op9999", *(f"op9999{at}" for at in range(10))]
-        place.get_by_role("searchbox").fill("")
-    # Of 200,000 rows, those of two pages are in the document; whatever takes seconds for each click runs out of time.
-    assert page.locator("*").count() < 2_000
+    page = open_page(Report({}, {}, (Section("ops", "ops", tables=(table,)),)))
+    place = page.locator("#table-0")
+    place.get_by_role("button", name="Self (ms)").click()
+    assert names(page, column=0)[0] == f"op{count - 2}"
+    place.get_by_role("button", name="Name").click()
+    place.get_by_role("searchbox").fill("op9999")
+    assert names(page, column=0) == ["op9999", *(f"op9999{at}" for at in range(10))]
+    place.get_by_role("searchbox").fill("")
+    # Of 100,000 rows, those of one page are in the document; whatever takes seconds for each click runs out of time.
+    assert page.locator("*").count() < 1_000
