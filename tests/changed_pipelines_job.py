@@ -81,7 +81,7 @@ PIPELINES: dict[str, tuple[str, dict[str, Any]]] = {
 def write_files() -> dict[str, list[str]]:
     """Write records of their numbers: small ones in two files, and large, compressed ones that take long to read."""
     files: dict[str, list[str]] = {"small": [], "large": []}
-    for name, size in (("small", 0), ("large", 1_500_000)):
+    for name, size in (("small", 0), ("large", 1_000_000)):
         for part in range(2):
             path = FOLDER / f"{'part' if size else 'small'}-{part}.tfrecord"
             with tf.io.TFRecordWriter(str(path)) as writer:

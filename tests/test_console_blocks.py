@@ -62,8 +62,6 @@ HERE = {
 }
 """Addresses of profiles and reports, which `tests/storage` reads and writes at servers of its own, as paths; and names
 of XLA programs and ops, as in a sample."""
-IN_ANOTHER_PROCESS = ("tfperf run ", "tfperf mcp ")
-"""The script is the process, and mcp reads its stdin."""
 _CLUSTER = {"worker": ["127.0.0.1:2222"]}
 _FENCE = re.compile(r"^ *```console\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _TRAIN = """
@@ -201,7 +199,7 @@ def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int,
         line = of_jobs_here(line, folder, *request.getfixturevalue("ports"))
         if "--continuous" in line:
             return until_ctrl_c(line, folder)
-    if not line.startswith(IN_ANOTHER_PROCESS):
+    if not line.startswith("tfperf run "):
         with pytest.MonkeyPatch.context() as patch:
             if line.startswith("tfperf top"):
                 analyst = request.getfixturevalue("analyst")

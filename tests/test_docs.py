@@ -28,7 +28,7 @@ import jax_builders as jax
 import pytest
 from builders import Event, Plane, event, host, iterator_call, line, logdir_of, plane, ref, space
 from click.testing import CliRunner, Result
-from job_environment import WITHOUT_PANDAS, job_environment, needs_tensorflow
+from job_environment import needs_tensorflow, run_tensorflow
 from places import ROOT, SAMPLES, TRACES
 from sections.hosts.jobs import host_of_job
 from sections.requests.jobs import server
@@ -660,10 +660,7 @@ def examples_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subpro
     for place, block in profiling_examples().items():
         (base / place).mkdir()
         (base / place / "example.py").write_text(_PRELUDE + block)
-    folders = [str(base / place) for place in profiling_examples()]
-    command = [sys.executable, "-c", _IN_TURN, *folders]
-    environment = job_environment(WITHOUT_PANDAS, keras=True)
-    return base, subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+    return base, run_tensorflow("-c", _IN_TURN, *(base / place for place in profiling_examples()))
 
 
 @needs_tensorflow

@@ -186,7 +186,7 @@ for name, make in VARIANTS.items():
     for _ in range(2):
         step()
     with tfperf.profile(f"{sys.argv[1]}/{name}"):
-        for number in range(12):
+        for number in range(8):
             with tfperf.step(number):
                 step()
     del iterator

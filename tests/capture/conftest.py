@@ -55,8 +55,8 @@ class Job:
 def start_job(mode: str, *arguments: str | Path) -> Job:
     port = free_port()
     command = [sys.executable, str(HERE / "job.py"), str(port), mode, *map(str, arguments)]
-    is_plain = mode == "plain"
-    environment = job_environment(PROFILER_ALONE if is_plain else WITHOUT_PANDAS, keras=not is_plain)
+    more = {"busy": (WITHOUT_PANDAS,), "slower": (), "plain": (PROFILER_ALONE,)}[mode]
+    environment = job_environment(*more, keras=mode == "busy")
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment)
     return Job(port, process, arguments)
 
