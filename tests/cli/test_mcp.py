@@ -22,6 +22,8 @@ from tfperf.cli import analyze, mcp
 from tfperf.cli.mcp import TOOLS, Profiles, answer_of, schema_of, server_of
 from tfperf.export.query.engine import Query, QueryLimits
 from tfperf.export.query.sources import source_of
+from tfperf.report.model import Column, Report, Section, table_of
+from tfperf.sections.diagnosis import ACTIONS, CAUSES
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -218,6 +220,21 @@ def test_each_section_can_have_few_rows_and_names_no_options(name: str, samples:
 )
 def test_sentences_name_arguments_and_not_options(text: str, expected: str) -> None:
     assert mcp.phrased(text) == expected
+
+
+def test_sentences_in_tables_name_arguments_and_names_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The action of a cause may be a command; an op may have any name."""
+    text, name = "list the time of each stage: tfperf analyze PATH -s tfdata", "op -s tfdata"
+    columns = (Column("op", "Op", str), Column("text", "Change", str, is_sentence=True))
+    table = table_of("actions", "Changes", columns, {"op": [name], "text": [text]})
+    report = Report({}, {}, (Section("diagnosis", "Diagnosis", tables=(table,)),))
+    monkeypatch.setattr("tfperf.analysis.load.Analysis.report", lambda *_, **__: report)
+    document = json.loads(asked(folder, "section", path="slow", section="diagnosis", format="json"))
+    (row,) = document["sections"]["diagnosis"]["tables"]["actions"]["rows"]
+    assert row == {"op": name, "text": "list the time of each stage: section tfdata"}
+    assert "section tfdata" in asked(folder, "section", path="slow", section="diagnosis")
+    named = {column.key for table in (ACTIONS, CAUSES) for column in table.columns if column.is_sentence}
+    assert named == {"text", "assumption", "detail"}
 
 
 def test_ops_are_grouped_and_steps_are_named_on_request(folder: Path) -> None:

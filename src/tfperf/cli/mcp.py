@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mcp.server.lowlevel import Server
 
     from tfperf.analysis.load import Analysis
-    from tfperf.report.model import Report
+    from tfperf.report.model import Report, Table
     from tfperf.report.render import View
     from tfperf.trace.logdir import Run
     from tfperf.trace.steps.step_range import StepRange
@@ -475,10 +475,19 @@ def _rendered(report: Report, format_name: Format, *, view: View = "answer", row
             replace(each, remark=phrased(each.remark)) if isinstance(each, ComparisonChart) else each
             for each in section.charts
         ]
-        sections.append(replace(section, charts=tuple(charts), pointer=""))  # it refers to other commands
+        tables = tuple(map(_with_arguments, section.tables))
+        sections.append(replace(section, charts=tuple(charts), tables=tables, pointer=""))  # it is about commands
     report = replace(report, sections=tuple(sections))
     options = RenderOptions(width=_WIDTH, view=view, top=rows, most_rows=rows, phrased=phrased)
     return render(report, "table" if format_name == "text" else "json", options)
+
+
+def _with_arguments(table: Table) -> Table:
+    """Return a table with `phrased` sentences; names stay as they are."""
+    data = dict(table.data)
+    for key in (column.key for column in table.columns if column.is_sentence):
+        data[key] = [phrased(cell) if isinstance(cell, str) else cell for cell in data[key]]
+    return replace(table, data=data)
 
 
 def _least_characters(report: Report, rows: int | None) -> int:
