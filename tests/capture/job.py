@@ -49,7 +49,9 @@ def wait_for_input() -> None:
 
     data = tf.data.Dataset.from_tensors(tf.ones((8, 8))).repeat()
     data = data.map(lambda batch: tf.ensure_shape(tf.numpy_function(load, [batch], tf.float32), (8, 8)))
-    batches, compute = iter(data), tf.function(lambda batch: tf.reduce_sum(batch @ batch))
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False  # No batch is loaded between steps.
+    batches, compute = iter(data.with_options(options)), tf.function(lambda batch: tf.reduce_sum(batch @ batch))
     compute(next(batches))
     print("ready", flush=True)
     for number in itertools.count():
