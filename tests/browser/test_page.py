@@ -485,6 +485,7 @@ def test_bars_of_another_kind_of_step_are_striped(special_page: Any) -> None:
 def test_it_prints_light_and_without_controls(whole_page: Any) -> None:
     page = whole_page
     page.emulate_media(color_scheme="dark")
+    page.get_by_role("button", name="Light theme").wait_for()
     assert luminance(page.evaluate("getComputedStyle(document.body).backgroundColor")) < 0.1
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print")
