@@ -211,8 +211,8 @@ def test_readers_who_do_not_see_it_get_a_table(gpu_steps: Any) -> None:
     assert cells[:3] == ["Device compute", "0.420 ms", "42.0%"]
 
 
-def test_narrow_windows_and_both_themes(gpu_steps: Any) -> None:
-    page = gpu_steps
+def test_narrow_windows_and_both_themes(open_page: Open, gpu_page: str) -> None:
+    page = drawn(open_page, gpu_page)
     for width, colours in ((1280, "dark"), (420, "dark"), (420, "light")):
         page.set_viewport_size({"width": width, "height": 800})
         page.emulate_media(media="screen", color_scheme=colours)
@@ -222,8 +222,6 @@ def test_narrow_windows_and_both_themes(gpu_steps: Any) -> None:
         page.evaluate("dispatchEvent(new Event('beforeprint'))")
         assert 0 < page.evaluate("pictures[0].width") <= 700
         page.evaluate("dispatchEvent(new Event('afterprint'))")
-    page.emulate_media(media="screen")
-    page.set_viewport_size({"width": 1280, "height": 900})
 
 
 def test_a_whole_page_has_the_pictures(gpu_logdir: Path) -> None:
