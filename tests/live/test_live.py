@@ -121,7 +121,7 @@ def test_input_that_becomes_slow_is_on_the_screen_within_two_samples(tmp_path: P
     job = start_job("slower", slow)
     try:
         job.wait_until_ready()
-        terminal = Terminal(tmp_path, "--port", job.port, "--interval", "1s", "--duration", "400ms", columns=100)
+        terminal = Terminal(tmp_path, "--port", job.port, "--interval", "1s", columns=100)
         terminal.wait_for(": 2 samples")
         slow.touch()
         terminal.wait_for(": 4 samples")
