@@ -95,6 +95,7 @@ class Gallery:
         if every:
             with self._opened(html, PAPER_WIDTH, 1123, "light") as page:
                 page.emulate_media(media="print")
+                page.evaluate("dispatchEvent(new Event('beforeprint'))")
                 self._shot(page, group, f"{name}-paper")
             with self._opened(html, *SIZES[0], "light") as page:
                 session = page.context.new_cdp_session(page)
@@ -105,7 +106,7 @@ class Gallery:
             with self._opened(html, *SIZES[0], "light") as page:
                 page.evaluate("document.querySelectorAll('details').forEach(each => (each.open = true))")
                 page.wait_for_timeout(500)
-                for section in page.locator("[id^=section-]").all():
+                for section in page.locator("[id^=section-]:not([id$=-title])").all():
                     key = section.get_attribute("id")
                     if section.is_visible():
                         path = f"{group}/{name}-{key}.png"

@@ -134,7 +134,7 @@ def test_the_least_busy_device_counts(tmp_path: Path) -> None:
     planes = gpu(0, *((100.0 * number, 80) for number in range(4))), gpu(1, *((100.0 * n, 50) for n in range(4)))
     measurement = measured("device_busy >= 50%", judged_host(tmp_path, cpu(), *planes, gpu(2)))
     assert measurement.value == 50.0
-    assert measurement.why.startswith("/device:GPU:1, the least busy of 2 devices, over 4 training steps")
+    assert measurement.why.startswith("GPU:1, the least busy of 2 devices, over 4 training steps")
     assert "omitted: 1 of 3 devices" in measurement.why
 
 
@@ -143,7 +143,7 @@ def test_a_device_that_works_outside_of_the_steps_is_not_busy(tmp_path: Path) ->
     planes = gpu(0, *((100.0 * number, 80) for number in range(4))), gpu(1, (500, 10))
     measurement = measured("device_busy >= 50%", judged_host(tmp_path, cpu(), *planes))
     assert measurement.value == 0.0
-    assert measurement.why == "/device:GPU:1, the least busy of 2 devices, over 4 training steps"
+    assert measurement.why == "GPU:1, the least busy of 2 devices, over 4 training steps"
 
 
 def test_skipped_steps_do_not_count_for_devices_either(tmp_path: Path) -> None:

@@ -32,6 +32,11 @@ def format_ms(value: float | None) -> str:
     return f"{value + 0.0:.{_digits(magnitude)}f}"
 
 
+def format_range(low: float, high: float) -> str:
+    """Format two times with three digits, once if they look the same: `12.1 to 57.8`, `784`."""
+    return " to ".join(dict.fromkeys((format_ms(low), format_ms(high))))
+
+
 def format_number(value: float | None) -> str:
     """Format a number without a unit, or a rate, with three digits: `0.0025`, `4.16`, `52,571`."""
     if value is None:

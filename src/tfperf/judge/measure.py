@@ -38,6 +38,7 @@ from tfperf.sections.hosts.analysis import LEAST_LOSS_MS, LEAST_LOSS_PERCENT
 from tfperf.sections.overview.summary import Statistics, Summary, summarize
 from tfperf.sections.requests.analysis import needed, percentile_ms
 from tfperf.sections.wall import wall_step_ms
+from tfperf.trace.device.device_work import device_label
 from tfperf.trace.flaw import EVERYTHING, TIMES, Flaw, Parts
 from tfperf.trace.steps.breakdown import NO_DEVICE, why_devices_unknown, why_unknown
 from tfperf.trace.steps.steps import (
@@ -461,7 +462,7 @@ def device_busy(host: JudgedHost, _: Metric) -> Measurement:
     of_several = f", the least busy of {recorded} devices" if recorded > 1 else ""
     waiting = 100.0 - worst.percent() - worst.works_percent if host.breakdown.on_tpu else 0.0
     not_counted = f"; excludes {format_percent(waiting)}% of the step in which it waits for data" * bool(waiting)
-    why = f"{worst.device}{of_several}, {host.over(host.summary)}{not_counted}{omitted}"
+    why = f"{device_label(worst.device)}{of_several}, {host.over(host.summary)}{not_counted}{omitted}"
     return Measurement(worst.works_percent, why)
 
 

@@ -105,14 +105,11 @@ def segment_bar_lines(bars: Sequence[SegmentBar], width: int) -> list[Line]:
                 text = f" {shorten(safe(segment.title), longest, mark=PLAIN_ELLIPSIS)}{rest}"
                 entries.setdefault((segment.role, segment.title), [Part(style.letter, style.look), Part(text)])
         lines.append(drawn)
-    # A screen has no third line to spare for whole titles or the mark alone.
-    most = max(len(_in_lines([*cut.values()], width)), 2)
-    entries = whole if len(_in_lines([*whole.values()], width)) <= most else cut
-    legend = _in_lines([*entries.values()], width)
-    if any(each.saved for bar in bars for each in bar.segments):
-        with_mark = _in_lines([*entries.values(), [Part(f"{_SAVED} removed by the fix", "dim")]], width)
-        legend = with_mark if len(with_mark) <= most else legend
-    return [*lines, *legend]
+    is_hatched = any(each.saved for bar in bars for each in bar.segments)
+    mark = [[Part(f"{_SAVED} removed by the fix", "dim")]] * is_hatched
+    legend, short_legend = (_in_lines([*entries.values(), *mark], width) for entries in (whole, cut))
+    # A screen has no third line to spare for whole titles.
+    return [*lines, *(legend if len(legend) <= max(len(short_legend), 2) else short_legend)]
 
 
 _RESULT_STYLES: dict[Status, str] = {"pass": "bold green", "breach": "bold red", "unknown": "bold yellow"}
@@ -142,6 +139,8 @@ def gauge_lines(chart: GaugeChart, width: int, *, interactive: bool) -> list[Lin
             drawn = full * size + empty * (room - size)
             parts += [Part("  "), Part(drawn[:bound], style), Part("|", "bold"), Part(drawn[bound + 1 :], style)]
         lines.append(parts)
+    if any(gauge.share is not None for gauge in chart.gauges):
+        lines.append(line_of("| marks the limit.", "dim"))
     return lines
 
 

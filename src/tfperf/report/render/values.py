@@ -91,10 +91,10 @@ def cell_text(value: Any, unit: str) -> str:
         return format_bytes(item)
     if isinstance(item, float) and item.is_integer() and abs(item) < 1e15:
         item = int(item)
-    # Only counts have thousands separators, ids and step numbers do not.
+    # Of whole numbers, only counts have thousands separators; ids and step numbers do not.
     if isinstance(item, int):
         return f"{item:,}" if unit == "count" else str(item)
-    return format_number(item) if unit == "count" else f"{item:.6g}"
+    return format_number(item) if unit == "count" or abs(item) < 1e6 else f"{item:.3g}"
 
 
 def measure_text(value: Any, unit: str) -> str:

@@ -51,7 +51,7 @@ _COLUMNS = (
     Column("bus_gb_per_second", "Bus GB/s", float, "", "algorithm bandwidth x factor of type and ranks (nccl-tests)"),
     Column("is_lower_bound", "At least", bool, "", "whether bandwidths are size / mean, which has waiting", "data"),
     *_EXPOSED,
-    Column("why_unknown", "Unknown because", str, "", "why waiting is not told from transfer", level="data"),
+    Column("why_unknown", "Unknown because", str, "", "why waiting and transfer cannot be separated", level="data"),
 )
 _DEVICE_COLUMNS = (
     Column("host", "Host", str, "", "name of the trace file"),
@@ -200,7 +200,7 @@ def shares(found: Collectives) -> tuple[str, tuple[Quantity, ...]]:
 
 def _notes(found: Collectives) -> tuple[str, ...]:
     reasons = [reason for reason in dict.fromkeys(found.why_unknown) if reason]
-    notes = [f"Waiting is not told from transfer: {'; '.join(reasons)}."] if reasons else []
+    notes = [f"Waiting and transfer cannot be separated: {'; '.join(reasons)}."] if reasons else []
     if any(why and each.size_bytes for why, each in zip(found.why_unknown, found.exchanges, strict=True)):
         notes.append("Bandwidth without known waiting is a lower bound: size / mean.")
     if any(each.type and each.size_bytes is None for each in found.exchanges):

@@ -75,7 +75,8 @@ def _verdict(results: Results, hosts: Hosts) -> Finding:
     if hosts.straggler.is_outside_averages:
         text += " (not in the averages)"
     code = "skewed_input" if hosts.straggler.cause == "input" and hosts.straggler.host else "straggler"
-    return Finding("late_host", "hint", f"{text[0].upper()}{text[1:]}.", causes=(code,), quantities=quantities)
+    sentence = f"Host {text}." if hosts.straggler.host else f"{text[0].upper()}{text[1:]}."
+    return Finding("late_host", "hint", sentence, causes=(code,), quantities=quantities)
 
 
 def _notes(hosts: Hosts) -> tuple[str, ...]:

@@ -353,6 +353,7 @@ DEVICE_USE = TableSpec(
     data=lambda results: (
         {
             **fields(_USE_COLUMNS, results["idle"].uses),
+            "device": [device.label for device in results["idle"].uses],
             "use": [USE_TEXTS[device.use] for device in results["idle"].uses],
         }
         if results["idle"].devices

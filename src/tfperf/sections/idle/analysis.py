@@ -148,7 +148,7 @@ class Idle(Plotted, Tabular, frozen=True, kw_only=True, dict=True):
         idle_ps = [device.counted_idle_ps for device in self.devices]
         return {
             "host": [device.host for device in self.devices],
-            "device": [device.device for device in self.devices],
+            "device": [device_label(device.device) for device in self.devices],
             "steps": [device.step_count for device in self.devices],
             "step_ms": [total / PS_PER_MS / count for total, count in zip(step_ps, steps, strict=True)],
             "idle_ms": [total / PS_PER_MS / count for total, count in zip(idle_ps, steps, strict=True)],
@@ -161,8 +161,9 @@ class Idle(Plotted, Tabular, frozen=True, kw_only=True, dict=True):
     def gap_columns(self) -> dict[str, list[object]]:
         """Return one row per listed gap, longest first; times in milliseconds."""
         launched_before_ps = [gap.launched_before_ps for gap in self.gaps]
-        same = ("host", "device", "step", "flag", "cause", "thread_name", "thread", "event", "before", "after")
+        same = ("host", "step", "flag", "cause", "thread_name", "thread", "event", "before", "after")
         return {
+            "device": [device_label(gap.device) for gap in self.gaps],
             **{key: [getattr(gap, key) for gap in self.gaps] for key in same},
             "start_ms": [gap.start_ps / PS_PER_MS for gap in self.gaps],
             "duration_ms": [gap.duration_ps / PS_PER_MS for gap in self.gaps],

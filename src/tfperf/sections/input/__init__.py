@@ -113,6 +113,8 @@ def _core_facts(results: Results) -> list[Fact]:
         choose((choose(core.input_percent[counted]), name[id(core)]) for core in breakdown.cores)
         for choose in (min, max)
     )
+    if not most[0]:
+        return []
     return [
         Fact(f"{key}_input_share", title, float(share), "%", f"of a step, on {core}")
         for key, title, (share, core) in (
@@ -129,7 +131,7 @@ def _active(results: Results, part: InputPart) -> Quantity:
 
 def _charts(breakdown: Breakdown) -> tuple[StepChart, ...]:
     steps = breakdown.steps
-    if not len(steps) or not breakdown.input_visible:
+    if not breakdown.input_visible or not breakdown.time_ps["input"].any():
         return ()
     parts = INPUT_TIME_TITLES if breakdown.copies_are_input else ("input_wait",)
     times_ps = {INPUT_TIME_TITLES[key]: breakdown.time_ps[key] for key in parts}

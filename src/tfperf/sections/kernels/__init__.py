@@ -201,7 +201,7 @@ _ASYNC_COLUMNS = (
     Column(
         "low_gb_per_second", "GB/s", float, "", "bytes / time in flight, in 10^9 per second: lower bound of the rate"
     ),
-    Column("high_gb_per_second", "At most", float, "", "bytes / time waited: upper bound of the rate"),
+    Column("high_gb_per_second", "GB/s at most", float, "", "bytes / time waited: upper bound of the rate"),
 )
 _REGION_COLUMNS = (
     Column("hlo_op", "Kernel", str, "", "HLO op that runs the kernel"),

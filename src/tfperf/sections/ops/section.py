@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import compress
 
@@ -75,6 +76,8 @@ def _count_notes(results: Results) -> tuple[str, ...]:
 def _facts(results: Results, side: OpTable, level: Level) -> list[Fact]:
     title, name = _SIDE_TITLES[side.side], side.side
     places = f"{side.places} {'thread' if name == 'host' else name}{'s' * (side.places != 1)}"
+    if not len(side):
+        return []
     busy_ms = float(side.self_ps.sum(dtype=float)) / PS_PER_MS
     note = f"{len(side):,} ops, summed over {'streams and devices' if name == 'device' else places}"
     if name == "device" and side.places > 1:
@@ -140,13 +143,23 @@ def _charts(results: Results, tables: Sequence[Table], level: Level) -> tuple[Ch
         ops = data[SIDE_TABLES[side.side].name]
         if by != "op":
             ops = data.get(PATTERN_TABLES[side.side].name, ops)
+        columns = (ops[key] for key in ("op_name", "hlo_op", "op_type"))
+        counts = Counter(ops["op_name"])
+        names = [
+            f"{name} ({hlo_op or op_type})" if counts[name] > 1 else name
+            for name, hlo_op, op_type in zip(*columns, strict=True)
+        ]
         title = f"{_SIDE_TITLES[side.side]} op time by"
         of_all = f", summed over {side.places} devices" if side.side == "device" and side.places > 1 else ""
         charts += [
             _bars(f"{title} type", types["group"], types["self_percent"], shown),
-            _bars(f"{title} op", ops["op_name"], ops["self_percent"], shown),
+            _bars(f"{title} op", names, ops["self_percent"], shown),
             _bars(f"{title} name scope", scopes["group"], scopes["self_percent"], "data"),
-            _bars(f"{title} layer", layers["group"], layers["self_percent"], "data"),
+            *(
+                [_bars(f"{title} layer", layers["group"], layers["self_percent"], "data")]
+                if any(not group.startswith("(") for group in layers["group"])
+                else []
+            ),
             scope_chart(side, f"{title} name scope, as a tree{of_all}", level if by == "scope" else "data"),
         ]
     return tuple(charts)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from tfperf.analysis.registry import Results, present
-from tfperf.base.units import counted, format_ms
+from tfperf.base.units import counted, format_ms, format_range
 from tfperf.report.model import Fact, Finding, Quantity, Section, Severity
 from tfperf.sections.batch import rate_facts, rate_summary
 from tfperf.sections.hosts import straggler_summary
@@ -43,18 +43,11 @@ def build(results: Results) -> Section:
     over_hosts = "average over hosts" if results.has_several_hosts else ""
     notes = [over_hosts] if over_hosts else []
     notes += [] if deviation is None else [f"± {format_ms(deviation)} ms over steps"]
+    spread = f"90% of steps take {format_range(time.p5, time.p95)} ms" if summary.averaged_count > 1 else ""
     average, over_hosts_note = step_time(summary), " (average over hosts)" * results.has_several_hosts
     facts = [
         Fact("average_step_time", "Average step time", average.value, "ms", ", ".join(notes), quantities=(average,)),
-        Fact(
-            "median_step_time",
-            "Median step time",
-            time.median,
-            "ms",
-            "; ".join(
-                filter(None, (over_hosts, f"90% of steps take {format_ms(time.p5)} to {format_ms(time.p95)} ms"))
-            ),
-        ),
+        Fact("median_step_time", "Median step time", time.median, "ms", "; ".join(filter(None, (over_hosts, spread)))),
         Fact("minimum_step_time", "Shortest step", time.minimum, "ms", over_hosts),
         Fact("maximum_step_time", "Longest step", time.maximum, "ms", over_hosts),
         Fact(

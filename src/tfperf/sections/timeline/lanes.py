@@ -363,7 +363,9 @@ class BlockTexts:
         rest, on_device = divmod(key, 2)
         name_index, code = divmod(rest, len(Activity))
         text = self._trace.names[name_index]
-        shown = (self._trace.display_names[name_index] if len(text) > _LONGEST else "") or text
+        # TPUs record the text of an HLO op, such as `%copy.1 = f32[8]{0} copy(...)`.
+        has_short_name = len(text) > _LONGEST or text.startswith("%")
+        shown = (self._trace.display_names[name_index] if has_short_name else "") or text
         activity = Activity(code)
         if on_device:
             block = BlockName(shown[:_LONGEST], _KINDS.get(activity, TITLES["device_compute"]))

@@ -24,7 +24,7 @@ def build(results: Results) -> Section:
     pictures = _shown(results, drawn)
     together = hosts_together(results) if results.has_several_hosts else None
     # Text for formats without pictures.
-    steps = listed([f"{picture.step} of {picture.host}" for picture in pictures])
+    steps = listed([f"{picture.step} on {picture.host}" for picture in pictures])
     facts = (Fact("drawn_steps", "Steps drawn in the HTML report", steps, level="data"),)
     return Section("timeline", "Timeline", facts=facts, charts=pictures if together is None else (together, *pictures))
 

@@ -34,7 +34,7 @@ def build(results: Results) -> Section:
         note += ", excluding steps of other kinds" if wall.evaluation_ps else ""
         facts.append(Fact("wall_step", "Wall time per step", wall_step_ms(wall), "ms", note))
     modes = modes_text(wall, wall.slow("averaged", "compiling"))
-    host = (f"On {wall.host}.",) if results.has_several_hosts else ()
+    host = (f"These times are from host {wall.host}.",) if results.has_several_hosts else ()
     return Section(
         "wall",
         "Wall time",
@@ -73,7 +73,7 @@ def rate_text(wall: Wall, within_ms: float, *, within: bool = True) -> str:
         return f"{format_number(1000.0 / within_ms)} steps/s"
     text = f"{format_number(1000.0 / step_ms)} steps/s"
     if within and abs(step_ms - within_ms) > DIFFERENT * min(step_ms, within_ms):
-        text += f" (in steps {format_number(1000.0 / within_ms)})"
+        text += f" ({format_number(1000.0 / within_ms)} within steps)"
     return text
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from markupsafe import Markup
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tfperf.report.model import (
     RESULTS,
@@ -35,6 +36,7 @@ from tfperf.report.model import (
     SegmentBar,
     StepPicture,
     Table,
+    at_levels,
 )
 from tfperf.report.palette import CATEGORY_STYLES, ROLES
 from tfperf.report.render import RenderOptions
@@ -56,7 +58,7 @@ from tfperf.report.render.page.data import (
     table_bars,
 )
 from tfperf.report.render.page.hero import PageCard, Spark, label_width, page_cards, spark_of
-from tfperf.report.render.text_table import LINES, TextTable, cut_note, text_table
+from tfperf.report.render.text_table import LINES, TextTable, cut_note, header, text_table
 from tfperf.report.render.values import COMMAND_LINE, COMMAND_MARK, brief, cell_text, source_facts, typeset
 
 if TYPE_CHECKING:
@@ -274,7 +276,11 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
         charts = list(map(numbered, section.charts))
         tables = []
         for table in () if section.cards else section.tables:
-            bars = None if has_bars else table_bars(table)
+            hosts = table.data.get("host", ())
+            if len(set(hosts)) > 1:
+                table = replace(table, columns=at_levels(table.columns, {"host": "brief"}))
+            shown = table if table.rows_for_people is None else table.only(table.rows_for_people)
+            bars = None if has_bars else table_bars(shown)
             name = f"table-{next(table_numbers)}"
             tables.append(PageTable(name, table, pack(table), numbered(bars) if bars else None))
         # Links use names, so that they stay valid; numbers replace unusual names.
@@ -304,5 +310,9 @@ def environment() -> Environment:
     environment = engine(
         "tfperf.report.render.page", longest_text=LONGEST_TEXT, longest_cell=_LONGEST_CELL, keep_trailing_newline=True
     )
-    environment.filters |= {"name": lambda text: typeset(brief(text, LONGEST_NAME)), "linked": pass_context(_linked)}
+    environment.filters |= {
+        "name": lambda text: typeset(brief(text, LONGEST_NAME)),
+        "header": header,
+        "linked": pass_context(_linked),
+    }
     return environment

@@ -103,9 +103,8 @@ def table_bars(table: Table) -> BarChart | None:
     columns = [each for each in main_columns(table) if not each.unit]
     if not columns or len(rows) < 2:
         return None
-    # The first column with distinct texts for these rows; else the first with texts.
-    distinct = (each for each in columns if len({table.data[each.key][row] for row in rows}) == len(rows))
-    naming = next(distinct, columns[0])
+    # The first of the columns with the most distinct texts for these rows.
+    naming = max(columns, key=lambda each: len({table.data[each.key][row] for row in rows}))
     names = [cell_text(table.data[naming.key][row], naming.unit) for row in rows]
     title = f"Bars: {column.title}"
     if table.total_rows > MOST_BARS:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tfperf.base.units import format_ms, format_percent
+from tfperf.base.units import format_ms, format_percent, format_range
 from tfperf.report.model import Card, Change, SegmentBar
 
 _MOST_POINTS = 300
@@ -69,8 +69,9 @@ def _effect(before: float, change: Change, end: float) -> Effect | None:
     if change.after is None or not before > 0.0:
         return None
     best, worst = change.after
-    times = [format_ms(best), format_ms(worst)]
-    then = times[0] if times[0] == times[1] else " to ".join(times)
+    then = format_range(best, worst)
+    if then == format_ms(before):
+        return None
     text = f"{format_ms(before)} \u2192 {then} ms{change.of}, {_less(before, best, worst)}"
     return Effect(text, *(round(100.0 * min(time / end, 1.0), 2) for time in (best, worst, before)))
 
@@ -116,4 +117,6 @@ def spark_of(bar: SegmentBar) -> Spark | None:
     shortest, longest = format_ms(min(values)), format_ms(max(values))
     p5, p50, p95 = map(format_ms, bar.spread)
     words = f"{len(values):,} averaged steps, {shortest} to {longest} ms: p5 {p5}, median {p50}, p95 {p95} ms"
+    if shortest == longest:
+        words = f"{len(values):,} averaged steps, each {shortest} ms"
     return Spark(points, height(high), height(middle), height(low), words)

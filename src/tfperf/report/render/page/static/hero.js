@@ -51,7 +51,7 @@ function combine(place, cards) {
   const lines = [...grouped(cards)].map(([whole, of]) => element("p", { textContent: combinedText(whole, of) }));
   const rests = cards.length > 1
     ? "Based on the costs of these causes, which do not overlap: no time is counted twice, and what a change saves beyond its own cause counts once."
-    : "Tick causes to see the estimate of their first changes together.";
+    : "Tick \u201ccombine\u201d on several causes to see what their first changes save together.";
   place.replaceChildren(...lines, element("p", { className: "rests", textContent: rests }));
 }
 

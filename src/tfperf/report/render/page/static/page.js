@@ -204,7 +204,7 @@ function followPrinting() {
   addEventListener("beforeprint", () => {
     theme = document.documentElement.dataset.theme;
     document.documentElement.dataset.theme = "light";
-    folded = [...document.querySelectorAll("details.section:not([open]), details.more:not([open])")];
+    folded = [...document.querySelectorAll("details:is(.section, .more, .alternatives):not([open])")];
     folded.forEach((details) => {
       details.open = true;
       drawChartsIn(details);
@@ -231,7 +231,8 @@ async function open() {
   showView();
   allSections().filter((section) => section.open).forEach(drawChartsIn);
   openFlames();
-  document.querySelectorAll(".findings, .verdict, .facts, .notes, .remark, .source").forEach(breakable);
+  document.querySelectorAll(".facts, .source, .verify code").forEach((place) => breakable(place));
+  document.querySelectorAll(".findings, .verdict, .notes, .remark").forEach((place) => breakable(place, LONG_IN_TEXT));
   await Promise.all([...document.querySelectorAll(".table")].map(openTable));
   openTables.sort((a, b) => (a.place.compareDocumentPosition(b.place) & Node.DOCUMENT_POSITION_FOLLOWING ? -1 : 1));
   allSections().forEach(foldDetails);

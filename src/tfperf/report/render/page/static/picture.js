@@ -199,7 +199,7 @@ class StepPicture {
       this.labels.push(label);
     }
     const fill = this.colours(colourName);
-    const style = { text: short(text, letters), fill, font: this.font, verticalAlign: "middle", width: room, overflow: "truncate" };
+    const style = { text: short(text, letters), fill, font: this.font, verticalAlign: "middle", width: room, overflow: "truncate", ellipsis: "" };
     label.attr({ ignore: false, x, y, style });
     this.texts += 1;
   }

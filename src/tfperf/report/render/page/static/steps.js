@@ -90,7 +90,7 @@ function followSteps(chart, data, place) {
   button("Close", () => "");
   const { usual } = data;
   const spread = usual
-    ? [element("p", { className: "words", textContent: `Line: median, ${timeText(usual.median)} ms. Band: p5 to p95, ${timeText(usual.p5)} to ${timeText(usual.p95)} ms, of ${usual.count.toLocaleString("en-US")} averaged steps.` })]
+    ? [element("p", { className: "words", textContent: `Line: median, ${timeText(usual.median)} ms. Band: p5 to p95, ${[...new Set([timeText(usual.p5), timeText(usual.p95)])].join(" to ")} ms, of ${usual.count.toLocaleString("en-US")} averaged steps.` })]
     : [];
   tools.hidden = data.labels.length < 2;
   place.after(...spread, tools, panel);

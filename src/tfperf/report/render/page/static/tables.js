@@ -10,7 +10,8 @@ function element(name, properties = {}, children = []) {
 }
 
 const LONGEST_WORD = 20;
-const LONG_WORD = /\S{18,}/;
+const LONG_NAME = 18;
+const LONG_IN_TEXT = 40;
 const WORD_ENDS = /(?<=[^/:_,<][/:_,<]+)(?=[^/:_,<])/;
 const HUMPS = /(?<=[A-Za-z0-9])(?=[A-Z][a-z])/;
 
@@ -19,13 +20,16 @@ function partsOf(name, limit = 0) {
   return name.split(WORD_ENDS).flatMap((word) => (word.length > limit ? word.split(HUMPS) : word));
 }
 
-// Let long names break where their words end: after `/`, `_`, `::`. Nothing is added that copying would take along.
-function breakable(place) {
+// Let names of at least `least` letters break where their words end: after `/`, `_`, `::`. The words between them stay
+// whole. Nothing is added that copying would take along.
+function breakable(place, least = LONG_NAME) {
   const walker = document.createTreeWalker(place, NodeFilter.SHOW_TEXT);
+  const isLong = (text) => text.split(/\s/).some((word) => word.length >= least);
   const long = [];
-  while (walker.nextNode()) if (LONG_WORD.test(walker.currentNode.data)) long.push(walker.currentNode);
+  while (walker.nextNode()) if (isLong(walker.currentNode.data)) long.push(walker.currentNode);
   for (const node of long) {
-    const [first, ...rest] = partsOf(node.data, LONGEST_WORD);
+    const words = node.data.split(/(?<=\s)(?=\S)/);
+    const [first, ...rest] = words.flatMap((word) => (isLong(word) ? partsOf(word, LONGEST_WORD) : word));
     node.replaceWith(first, ...rest.flatMap((part) => [document.createElement("wbr"), part]));
   }
 }

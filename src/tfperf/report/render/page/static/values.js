@@ -45,10 +45,9 @@ function numberText(value, grouped) {
   if (Number.isInteger(value) && Math.abs(value) < 1e15) {
     return grouped ? (value + 0).toLocaleString("en-US") : String(value);
   }
-  if (grouped && Math.abs(value) >= 99.95) return Number(fixed(value, 0)).toLocaleString("en-US");
-  const most = grouped ? 3 : 6;
-  const [digits, power] = value.toExponential(most - 1).split("e");
-  if (power >= -4 && power < most) return String(Number(fixed(value, most - 1 - power)));
+  if (Math.abs(value) >= 99.95 && (grouped || Math.abs(value) < 1e6)) return Number(fixed(value, 0)).toLocaleString("en-US");
+  const [digits, power] = value.toExponential(2).split("e");
+  if (power >= -4 && power < 3) return String(Number(fixed(value, 2 - power)));
   return `${Number(digits)}e${power[0]}${power.slice(1).padStart(2, "0")}`;
 }
 
