@@ -88,7 +88,7 @@ class Table(Shown, Struct, frozen=True):
     total_rows: int
     note: str = ""
     bar_key: str = ""
-    """Column drawn as bars in HTML, labeled by the first unitless column with distinct texts; empty: none."""
+    """Column drawn as bars in HTML, labeled by the unitless column with the most distinct texts; empty: none."""
     level: Level = "brief"
     ranked: Ranked | None = None
     """The ranking. A table without one is not cut to a requested number of rows."""
@@ -100,6 +100,8 @@ class Table(Shown, Struct, frozen=True):
     """If set, people and HTML reports get a table per value of this column, without the column."""
     rows_for_people: tuple[int, ...] | None = None
     """Rows for people; None: all."""
+    note_for_people: str = ""
+    """Remark on `rows_for_people`, for people only."""
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -121,12 +123,13 @@ class Table(Shown, Struct, frozen=True):
 
     def head(self, count: int) -> Table:
         """Return the first `count` rows as a table; `total_rows` stays."""
-        return replace(self, data={key: values[:count] for key, values in self.data.items()})
+        data, rows = {key: values[:count] for key, values in self.data.items()}, self.rows_for_people
+        return replace(self, data=data, rows_for_people=rows and tuple(row for row in rows if row < count))
 
     def only(self, rows: Sequence[int]) -> Table:
-        """Return these rows as a complete table."""
+        """Return these rows as a complete table, for people too."""
         data = {key: [values[row] for row in rows] for key, values in self.data.items()}
-        return replace(self, data=data, total_rows=len(rows))
+        return replace(self, data=data, total_rows=len(rows), rows_for_people=None)
 
 
 def table_of(name: str, title: str, columns: Sequence[Column], data: Data, **attributes: Any) -> Table:

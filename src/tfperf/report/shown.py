@@ -68,7 +68,8 @@ def _section(section: Section, detail: Detail) -> Section:
     tables = []
     for table in _up_to(detail.parts, section.tables):
         if detail.for_people and table.rows_for_people is not None:
-            table = table.only(table.rows_for_people)
+            note = " ".join(filter(None, (table.note, table.note_for_people)))
+            table = replace(table.only(table.rows_for_people), note=note)
         table = sorted_by(table, detail.sort)
         if detail.apart and table.split_key:
             for value, rows in _rows_of(table, table.split_key).items():

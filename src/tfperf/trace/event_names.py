@@ -280,6 +280,11 @@ def is_python_frame(name: str) -> bool:
     return name.startswith("$")
 
 
+def without_frame_mark(name: str) -> str:
+    """Return the name of an event as people read it: a frame of the Python tracer without its `$`."""
+    return name[1:] if is_python_frame(name) else name
+
+
 JITTED_CALL = "PjitFunction("
 CUDA_GRAPH = re.compile(r"(?:.*::)?command_buffer(?:_(\d+))?\b")
 """The stat `hlo_op` of kernels that XLA launches as a CUDA graph, with the number of the graph."""

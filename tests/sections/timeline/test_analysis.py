@@ -70,7 +70,7 @@ def test_the_step_that_is_asked_for(tmp_path: Path) -> None:
         assert expected in picture.title
         (section,) = analysis.report(("timeline",)).sections
         assert [chart.title for chart in section.charts] == [picture.title]
-        assert [(fact.key, fact.value) for fact in section.facts] == [("drawn_steps", f"{picture.step} of a")]
+        assert [(fact.key, fact.value) for fact in section.facts] == [("drawn_steps", f"{picture.step} on a")]
     missing = tfperf.load(logdir, sections=("timeline",), step=17)
     with pytest.raises(TfperfError, match=r"step 17 does not exist; the steps are 0\.\.3"):
         missing.report(("timeline",))

@@ -21,6 +21,7 @@ from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import EMPTY, MOST, Int64s, Intervals, difference, distinct, is_any, union
 from tfperf.trace.device.device_work import device_label
 from tfperf.trace.device.kernels import short_name
+from tfperf.trace.event_names import without_frame_mark
 from tfperf.trace.host.api_calls import api_calls, api_label
 from tfperf.trace.host.host_state import State
 from tfperf.trace.nesting import nest, own_parts
@@ -268,7 +269,10 @@ class _Walk:
         start, end = np.maximum(thread.start[first:last], start_ps), np.minimum(thread.end[first:last], end_ps)
         texts, is_call = self.host.trace.names, is_any(thread.row[first:last], self.api_rows).tolist()
         names = self.host.trace.name[thread.row[first:last]].tolist()
-        names = [api_label(texts[name]) if call else texts[name] for name, call in zip(names, is_call, strict=True)]
+        names = [
+            api_label(texts[name]) if call else without_frame_mark(texts[name])
+            for name, call in zip(names, is_call, strict=True)
+        ]
         rest = difference(Intervals(np.array([start_ps]), np.array([end_ps])), union(start, end))
         self.pieces.append(_Pieces(start, end, names, place, "host"))
         self.pieces.append(_Pieces(rest.start, rest.end, [NO_EVENT] * len(rest.start), place, "unknown"))

@@ -21,6 +21,7 @@ from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_MS, percent
 from tfperf.trace.device.device_work import DeviceTime, device_label, work_rows
 from tfperf.trace.device.kernels import short_name
+from tfperf.trace.event_names import without_frame_mark
 from tfperf.trace.host.api_calls import api_calls
 from tfperf.trace.host.host_state import HostStates, State
 from tfperf.trace.host.launches import LaunchLinks
@@ -676,4 +677,4 @@ def _event_name(trace: HostTrace, row: int, *, on_device: bool) -> str | None:
     """Return the name of an event, shortened for a kernel (files before 2021 name its launch after it)."""
     name = trace.names[trace.name[row]] if row >= 0 else ""
     is_kernel = on_device or name.startswith("void ")
-    return (short_name(name) if is_kernel else name)[:_MOST_LETTERS] or None
+    return (short_name(name) if is_kernel else without_frame_mark(name))[:_MOST_LETTERS] or None

@@ -53,6 +53,8 @@ def build(results: Results) -> Section:
     """Return the section."""
     kernels: Kernels = results["kernels"]
     levels: dict[str, Level] = {} if results.has_several_hosts else {"host": "data"}
+    shown: dict[str, Level] = {column.key: "brief" for column in COMPUTE_PRECISION.columns}
+    precision = at_levels(COMPUTE_PRECISION.columns, shown | levels)
     each: Level = "brief" if results.view.by == "kernel" else "data"
     by_name: Level = "data" if results.view.by == "kernel" else "brief"
     of_devices: Level = "brief" if len(kernels.devices) > MOST_EACH else "data"
@@ -73,7 +75,7 @@ def build(results: Results) -> Section:
             KERNEL_REGIONS.build(results),
             LAUNCHES.build(results, columns=at_levels(LAUNCHES.columns, levels)),
             API_CALLS.build(results, columns=at_levels(API_CALLS.columns, levels), level="full"),
-            COMPUTE_PRECISION.build(results, columns=at_levels(COMPUTE_PRECISION.columns, levels), level="data"),
+            COMPUTE_PRECISION.build(results, columns=precision, level="data"),
             DEVICE_TIME.build(results, columns=at_levels(DEVICE_TIME.columns, levels), level=of_devices),
         ),
         notes=_notes(kernels, results.attribution),

@@ -81,14 +81,14 @@ def _tables(results: Results) -> tuple[Table, ...]:
         levels = {"host": "brief", "frees": "data", "fragmentation_percent": "data"}
     by_op = _of_fullest(BY_OP, results, lambda each: len({*op_keys(each.alive)}))
     by_scope = _of_fullest(BY_SCOPE, results, lambda each: len({*scope_keys(each.alive)}))
-    remarks = [_STAR] if any("*" in str(op) for op in by_op.data["op"]) else []
+    star = _STAR if any("*" in str(op) for op in by_op.data["op"]) else ""
     # With many hosts, people see a few allocators and percentiles of all.
     alike = [group for group in memory.alike if len(group) > 1] if len(results.hosts) <= MANY_HOSTS else []
+    only = ""
     if len(memory.allocators) > 1:
         fullest = name_of(memory.allocators[0], memory)
-        remarks.append(
-            f"Text and Markdown show only {fullest}; JSON, CSV and HTML show all {len(memory.allocators)} allocators."
-        )
+        count = len(memory.allocators)
+        only = f"Text and Markdown show only {fullest}; JSON, CSV and HTML show all {count} allocators."
     # Without names, a single row would show the total.
     has_scopes = any(by_scope.data["scope"][row] for row in by_scope.rows_for_people or ())
     same = " ".join(f"Equal allocators in one row: {names_of(group, memory)}." for group in alike)
@@ -97,11 +97,12 @@ def _tables(results: Results) -> tuple[Table, ...]:
         ALLOCATORS.build(
             results,
             columns=at_levels(ALLOCATORS.columns, levels),
-            note=" ".join(filter(None, (same, _clock_note(memory)))),
+            note=_clock_note(memory),
             rows_for_people=tuple(order[id(group[0])] for group in memory.alike) if alike else None,
+            note_for_people=same,
         ),
         _first_rows(ALIVE, results, lambda each: len(each.alive), level="data", split_key="allocator"),
-        replace(by_op, note=" ".join(remarks)),
+        replace(by_op, note=star, note_for_people=only),
         by_scope if has_scopes else replace(by_scope, level="data"),
         _first_rows(TIMELINE, results, lambda each: len(each.timeline.time_ms), level="data", split_key="allocator"),
     )

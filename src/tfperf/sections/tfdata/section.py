@@ -79,9 +79,7 @@ def _of_first_host(spec: TableSpec, results: Results, **attributes: Any) -> Tabl
         return table
     rows = tuple(row for row, host in enumerate(table.data["host"]) if host == hosts[0])
     note = f"Text and Markdown show only {hosts[0]}, one of {len(hosts)} hosts; JSON, CSV and HTML show all hosts."
-    return replace(
-        table, rows_for_people=rows, note=f"{table.note} {note}".strip(), level=table.level if rows else "data"
-    )
+    return replace(table, rows_for_people=rows, note_for_people=note, level=table.level if rows else "data")
 
 
 def _notes(tfdata: TfData, main: Pipeline) -> tuple[str, ...]:

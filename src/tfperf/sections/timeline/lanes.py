@@ -28,7 +28,14 @@ from tfperf.base.units import format_ms
 from tfperf.report.model import BlockName, Blocks, Lane, LaneGroup
 from tfperf.sections.idle.analysis import CAUSE_TEXTS, CAUSES, Windows, gaps_of
 from tfperf.trace.device.device_work import device_label, work_lines
-from tfperf.trace.event_names import is_hand_over, is_input_function, is_iterator, is_python_frame, parse_op
+from tfperf.trace.event_names import (
+    is_hand_over,
+    is_input_function,
+    is_iterator,
+    is_python_frame,
+    parse_op,
+    without_frame_mark,
+)
 from tfperf.trace.host.activities import Activity, device_codes, host_codes, tpu_codes
 from tfperf.trace.host.host_state import main_line
 from tfperf.trace.host.launches import launching_calls
@@ -365,7 +372,7 @@ class BlockTexts:
         text = self._trace.names[name_index]
         # TPUs record the text of an HLO op, such as `%copy.1 = f32[8]{0} copy(...)`.
         has_short_name = len(text) > _LONGEST or text.startswith("%")
-        shown = (self._trace.display_names[name_index] if has_short_name else "") or text
+        shown = (self._trace.display_names[name_index] if has_short_name else "") or without_frame_mark(text)
         activity = Activity(code)
         if on_device:
             block = BlockName(shown[:_LONGEST], _KINDS.get(activity, TITLES["device_compute"]))

@@ -276,11 +276,9 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
         charts = list(map(numbered, section.charts))
         tables = []
         for table in () if section.cards else section.tables:
-            hosts = table.data.get("host", ())
-            if len(set(hosts)) > 1:
+            if len(set(table.data.get("host", ()))) > 1:
                 table = replace(table, columns=at_levels(table.columns, {"host": "brief"}))
-            shown = table if table.rows_for_people is None else table.only(table.rows_for_people)
-            bars = None if has_bars else table_bars(shown)
+            bars = None if has_bars else _bars_of(table)
             name = f"table-{next(table_numbers)}"
             tables.append(PageTable(name, table, pack(table), numbered(bars) if bars else None))
         # Links use names, so that they stay valid; numbers replace unusual names.
@@ -288,6 +286,14 @@ def page_parts(sections: Sequence[Section]) -> list[PageSection]:
         name = f"section-{section.name if is_good else number}"
         parts.append(PageSection(name, section, charts, tables, page_cards(section.cards)))
     return parts
+
+
+def _bars_of(table: Table) -> BarChart | None:
+    """Return the bars of the rows that people see in other formats, which may be those of one host."""
+    shown = table if table.rows_for_people is None else table.only(table.rows_for_people)
+    bars = table_bars(shown)
+    every, seen = (set(rows.data.get("host", ())) for rows in (table, shown))
+    return replace(bars, title=f"{bars.title}, on {seen.pop()}") if bars and len(every) > len(seen) == 1 else bars
 
 
 def _linked(context: Context, text: str) -> Markup:
