@@ -15,6 +15,7 @@ from tfperf.base.units import (
     format_bytes,
     format_ms,
     format_percent,
+    format_range,
     listed,
     natural,
     split_quantity,
@@ -108,3 +109,8 @@ def test_names_that_are_close_are_suggested() -> None:
 def test_numbers_in_names_are_sorted_as_numbers() -> None:
     names = ["worker-10", "worker-2", "chief", "worker-2a", "worker-" + "9" * 5000]
     assert sorted(names, key=natural) == ["chief", "worker-2", "worker-2a", "worker-10", "worker-" + "9" * 5000]
+
+
+@pytest.mark.parametrize(("low", "high", "shown"), [(12.14, 57.8, "12.1 to 57.8"), (784.1, 784.3, "784")])
+def test_a_range_of_what_looks_the_same_is_one_number(low: float, high: float, shown: str) -> None:
+    assert format_range(low, high) == shown

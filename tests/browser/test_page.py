@@ -471,6 +471,22 @@ def test_long_names_break_where_words_end_and_show_the_whole(open_page: Open) ->
     assert cell.text_content() == data["short"][0]
 
 
+def test_words_of_sentences_do_not_break(open_page: Open) -> None:
+    text = "Use map(f, num_parallel_calls=tf.data.AUTOTUNE) (TensorFlow 2.4 or later)."
+    section = Section("s", "S", findings=(Finding("f", "hint", text),), notes=(text,))
+    page = open_page(Report({}, {}, (section, replace(section, name="t"))))
+    assert page.locator(".verdict wbr, .finding wbr, .notes wbr").count() == 0
+
+
+def test_a_page_of_several_hosts_names_them_in_tables(open_page: Open) -> None:
+    columns = (Column("host", "Host", str, level="data"), Column("name", "Stage", str), Column("x", "X", float, "%"))
+    data: dict[str, list[Any]] = {"host": ["a", "a", "b"], "name": ["Map", "Batch", "Map"], "x": [9.0, 8.0, 7.0]}
+    table = Table("t", "T", columns, data, 3, bar_key="x", rows_for_people=(0, 1))
+    page = open_page(Report({}, {}, (Section("s", "S", tables=(table,)),)))
+    assert page.locator("tbody:visible tr").all_inner_texts() == ["a\tMap\t9.0", "a\tBatch\t8.0", "b\tMap\t7.0"]
+    assert "Bars: X, on a" in page.locator(".bars").inner_text()
+
+
 def test_bars_of_another_kind_of_step_are_striped(special_page: Any) -> None:
     of_section = drawn_in("kinds")
     items = f"{of_section}.chart.getOption().series[0].data"

@@ -238,3 +238,16 @@ def test_a_column_sorts_tables_with_unknown_values_last() -> None:
     assert [column.level for column in by_time.columns] == ["brief", "brief"]
     assert by_name.data["ms"] == [3.0, 1.0, None]
     assert sorted_by(table, "other") is table
+
+
+def test_rows_for_people_and_their_note_are_for_people_only() -> None:
+    table = Table(
+        "t", "T", (Column("host", "Host", str),), {"host": ["a", "b"]}, 2,
+        note="N.", rows_for_people=(1,), note_for_people="Only b.",
+    )  # fmt: skip
+    report = Report({}, {}, (Section("s", "S", tables=(table,)),))
+    (of_people,) = shown(report, ALONE).sections[0].tables
+    assert (list(of_people.data["host"]), of_people.note) == (["b"], "N. Only b.")
+    (of_programs,) = shown(report, PAGE).sections[0].tables
+    assert (list(of_programs.data["host"]), of_programs.note) == (["a", "b"], "N.")
+    assert (table.head(1).rows_for_people, table.only([1]).rows_for_people) == ((), None)

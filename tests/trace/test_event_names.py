@@ -16,6 +16,7 @@ from tfperf.trace.event_names import (
     parse_op,
     pattern_of,
     starred,
+    without_frame_mark,
 )
 
 
@@ -162,3 +163,8 @@ def test_a_hostile_name_takes_no_time() -> None:
     """Very many characters; what looked behind or ahead from each of them would never end."""
     for part in ("layer", "layer_1)", "replica_1/", "layer/", "_._", "1"):
         assert pattern_of(part * (300_000 // len(part)))[:1] in "l*_1"
+
+
+def test_people_read_frames_without_their_mark() -> None:
+    assert without_frame_mark("$api.py:3165 try_to_block") == "api.py:3165 try_to_block"
+    assert without_frame_mark("MatMul:MatMul") == "MatMul:MatMul"

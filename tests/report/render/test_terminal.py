@@ -211,6 +211,15 @@ def test_the_palette_in_each_terminal(colours: Colours, code: str) -> None:
     assert f"\x1b[{code}mIII" in shown(section, options=RenderOptions(colour=True, colours=colours))
 
 
+def test_the_hatching_of_a_bar_is_always_explained() -> None:
+    titles = ("Copying batches to the device", "Python between calls, which computes,", "Unexplained")
+    segments = tuple(Segment(role="copy", title=each, value=2.0, share="33.3%", saved=1.0) for each in titles)
+    bar = SegmentBar(title="Step", short_title="step", unit="ms", total=6.0, segments=segments)
+    for width in (40, 60, 80):
+        lines = shown(Section("s", "S", charts=(bar,)), options=RenderOptions(width=width)).splitlines()
+        assert "/ removed by the fix" in lines[-1], width
+
+
 def test_a_cause_links_to_its_documentation() -> None:
     finding = Finding("slow", "hint", "It is slow.", "use less", url="https://keras.io/a")
     section = Section("s", "S", findings=(finding,), is_lead=True)

@@ -76,6 +76,8 @@ def test_several_devices_have_a_table_and_their_names_beside_gaps(tmp_path: Path
     full = section(tmp_path, *job(call(), kernels=((10, 90),), more=(other,)))
     assert [table.name for table in full.tables] == ["idle_causes", "idle_devices", "idle_gaps"]
     assert titles(table(full, "idle_devices")) == ["Device", "Step", "Idle", "Idle", "Launch"]
+    assert list(table(full, "idle_devices").data["device"]) == ["GPU:0", "GPU:1"]
+    assert set(table(full, "idle_gaps").data["device"]) == {"GPU:0", "GPU:1"}
     assert titles(table(full, "idle_gaps")) == ["Device", "Step", "Start", "Duration", "Mostly", "Event"]
     assert "Shares are means over devices" in full.notes[1]
 

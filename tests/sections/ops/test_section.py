@@ -172,6 +172,18 @@ def test_scopes_are_a_tree_for_those_who_ask_for_them_and_on_a_page(tmp_path: Pa
     assert alone(filtered).charts == ()
 
 
+def test_bars_of_ops_with_one_name_have_their_types(tmp_path: Path) -> None:
+    chart = alone(results_on(tmp_path, host(event("s/x:Add", 0, 20), event("s/x:Mul", 20, 10)))).charts[1]
+    assert isinstance(chart, BarChart)
+    assert chart.labels == ("s/x (Add)", "s/x (Mul)")
+
+
+def test_without_layers_there_is_no_chart_of_them(tmp_path: Path) -> None:
+    charts = build(results_on(tmp_path, host(event("x:Add", 0, 20)))).charts
+    assert "Host op time by type" in [chart.title for chart in charts]
+    assert "Host op time by layer" not in [chart.title for chart in charts]
+
+
 def test_of_many_types_the_rest_is_one_bar(tmp_path: Path) -> None:
     ops = (event(f"s/Op{chr(65 + n)}:Op{chr(65 + n)}", 10 * n, 10) for n in range(10))
     chart = alone(results_on(tmp_path, host(*ops))).charts[0]

@@ -77,6 +77,11 @@ def test_bars_of_a_table_are_named_by_the_column_that_tells_rows_apart() -> None
     assert table_bars(ops(["a", "b", "c"], [50.0, 30.0, None], bar_key="")) is None
 
 
+def test_without_distinct_texts_bars_have_the_column_with_the_most() -> None:
+    table = ops(["a", "b", "b"], [50.0, 30.0, 20.0])
+    assert table_bars(table) == BarChart("Bars: Share", "%", ("a", "b", "b"), (50.0, 30.0, 20.0))
+
+
 def test_bars_of_a_long_table_are_its_first_rows() -> None:
     chart = known(table_bars(ops([f"op{row}" for row in range(40)], [float(40 - row) for row in range(40)])))
     assert chart.labels == tuple(f"op{row}" for row in range(MOST_BARS))

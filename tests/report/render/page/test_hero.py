@@ -82,6 +82,12 @@ def test_a_line_has_each_step_on_an_axis_around_them() -> None:
     assert spark.words == "3 averaged steps, 1.00 to 4.00 ms: p5 1.00, median 2.00, p95 4.00 ms"
 
 
+def test_steps_that_look_the_same_are_one_number() -> None:
+    spark = spark_of(replace(BAR, values=(784.01, 784.2, 784.3), spread=(784.01, 784.2, 784.3)))
+    assert spark is not None
+    assert spark.words == "3 averaged steps, each 784 ms"
+
+
 def test_small_differences_do_not_fill_the_axis() -> None:
     spark = spark_of(replace(BAR, values=(100.0, 100.1), spread=(100.0, 100.0, 100.1)))
     assert spark is not None
