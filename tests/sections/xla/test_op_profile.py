@@ -113,7 +113,7 @@ def test_people_get_the_largest_nodes_with_those_around_them(tmp_path: Path) -> 
     table = next(table for table in build(results).tables if table.name == "op_profile")
     shown = [table.data["node"][row] for row in table.rows_for_people or ()]
     assert shown == ["f", "(unknown category)", *(f"fusion.{at}" for at in range(29, 7, -1))]
-    assert table.note.startswith("The 24 longest of 33 rows")
+    assert table.note_for_people.startswith("The 24 longest of 33 rows")
 
 
 def test_the_table_has_rates_only_if_work_is_known(tmp_path: Path) -> None:

@@ -305,7 +305,7 @@ def view_table(model: Model, view: View, options: Options, rows: Rows, attribute
     kept = _largest_rows(rows, attributes, top) if attributes else tuple(range(len(rows.names)))
     left_out = len(rows.names) - len(kept)
     note = f"{counted(left_out, 'smaller row')} omitted; --top {len(rows.names)} shows all" if left_out else ""
-    return table_of(view, TITLES[view][1], columns, data, note=note, rows_for_people=kept)
+    return table_of(view, TITLES[view][1], columns, data, rows_for_people=kept, note_for_people=note)
 
 
 def _short_names(rows: Rows, view: View) -> list[str]:

@@ -44,7 +44,7 @@ def _without_repeats(table: Table) -> Table:
     rows = tuple(first.values())[:_MOST_EVIDENCE]
     more = len(table) - len(rows)
     note = f"{counted(more, 'more row')} in JSON and CSV, mostly for hosts with the same values." if more else ""
-    return replace(table, rows_for_people=rows, note=note)
+    return replace(table, rows_for_people=rows, note_for_people=note)
 
 
 def time_per_example_ms(results: Results) -> float | None:

@@ -295,7 +295,8 @@ def segment_bars(results: Results) -> tuple[SegmentBar, ...]:
     if not diagnosis.wall_parts or diagnosis.wall_ms is None:
         return (step,)
     segments = segments_of(diagnosis, diagnosis.wall_parts, diagnosis.wall_ms)
-    title = f"Wall time per step by cause{on_host}"
+    others = ", with steps of other kinds," if results["wall"].evaluation_ps else ""
+    title = f"Wall time per step{others} by cause{on_host}"
     wall = SegmentBar(title=title, short_title="wall", unit="ms", total=diagnosis.wall_ms, segments=segments)
     return (step, wall)
 

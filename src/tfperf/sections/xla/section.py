@@ -85,14 +85,14 @@ def _peak_of_largest(results: Results) -> Table | None:
     rows = tuple(row for row, place in enumerate(places) if place == shown)
     others = len({*places}) - 1
     more = (
-        f" {counted(others, 'more program or memory', 'more programs or memories')} in JSON and CSV." if others else ""
+        f"{counted(others, 'more program or memory', 'more programs or memories')} in JSON and CSV." if others else ""
     )
-    note = f"From the compiler's plan. * replaces numbers. hlo_buffers in JSON and CSV lists each buffer.{more}"
+    note = "From the compiler's plan. * replaces numbers. hlo_buffers in JSON and CSV lists each buffer."
     kept = plan.donatable_bytes
     if kept >= _DONATABLE_SHARE * plan.total_bytes:
         note += f" Results of {format_bytes(kept)} have shapes of parameters, but memory of their own (no donation)."
     title = f"Live at the peak of {program.module}: {format_bytes(plan.total_bytes)} of {memory}"
-    return replace(table, title=title, rows_for_people=rows, note=note)
+    return replace(table, title=title, note=note, rows_for_people=rows, note_for_people=more)
 
 
 _DONATABLE_SHARE = 0.05
@@ -145,7 +145,7 @@ def _profile(results: Results) -> Table | None:
     shown = longest_rows(table.data["total_ms"], xla.whole_ps)
     more = len(table) - len(shown)
     note = f"The {len(shown)} longest of {len(table):,} rows; an HTML report has all." if more else ""
-    return replace(table, columns=columns, note=note, rows_for_people=shown)
+    return replace(table, columns=columns, rows_for_people=shown, note_for_people=note)
 
 
 def _facts(xla: Xla) -> tuple[Fact, ...]:
