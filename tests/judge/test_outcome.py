@@ -350,7 +350,8 @@ def gauges(*several: Judged) -> list[str]:
 def test_the_first_line_is_the_result_and_each_limit_has_a_gauge() -> None:
     lines = gauges(STEP, INPUT, BUSY)
     assert lines[0].startswith(f"FAIL: {OVER}. ")
-    words = {line.split()[0]: line for line in lines[-3:]}
+    assert lines[-1] == "| marks the limit."
+    words = {line.split()[0]: line for line in lines[-4:-1]}
     assert set(words) == {"PASS", "FAIL", "UNKNOWN"}
     assert re.search(r"42.0 ms  #+[.]+\|[.]+$", words["PASS"])
     assert re.search(r"63.4%  #+\|#+$", words["FAIL"])

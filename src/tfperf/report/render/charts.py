@@ -37,6 +37,7 @@ from tfperf.report.render.text_table import (
     shorten,
     width_of,
     wrap,
+    wrap_prose,
 )
 from tfperf.report.render.values import ELLIPSIS, UNKNOWN, cell_text, measure_text, plain, safe
 
@@ -193,7 +194,7 @@ def comparison_lines(chart: ComparisonChart, width: int, *, interactive: bool) -
     else:
         lines += _waterfall_lines(chart, width, interactive=interactive)
     style = "dim" if chart.is_fair else "bold yellow"
-    return [*lines, *(line_of(text, style) for text in wrap(safe(chart.remark), width))]
+    return [*lines, *(line_of(text, style) for text in wrap_prose(safe(chart.remark), width))]
 
 
 def _waterfall_lines(chart: ComparisonChart, width: int, *, interactive: bool) -> list[Line]:
