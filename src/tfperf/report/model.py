@@ -51,8 +51,6 @@ class Column(Shown, Struct, frozen=True):
     """Whether cells are averages over the steps selected when the profile was read."""
     is_id: bool = False
     """Whether cells are ids from 0 to 2^64 - 1; other integers fit into an int64."""
-    is_sentence: bool = False
-    """Whether cells are sentences of this program, which may name options of the command line."""
 
 
 def at_levels(columns: Sequence[Column], levels: Mapping[str, Level]) -> tuple[Column, ...]:

@@ -51,8 +51,6 @@ class RenderOptions(Struct, frozen=True):
     """Key of the column that sorts tables."""
     most_rows: int | None = None
     """Rows of each table, ranked or not; None: no such limit."""
-    phrased: Callable[[str], str] = str
-    """Changes sentences, which name options of the command line, for readers without one (not in CSV and HTML)."""
 
 
 class Format(Struct, frozen=True):

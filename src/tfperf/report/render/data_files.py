@@ -15,7 +15,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -30,16 +30,15 @@ _PLAIN = {str, int, float, bool, type(None)}
 _ESCAPED = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
-def render_json(report: Report, options: RenderOptions) -> str:
+def render_json(report: Report, _options: RenderOptions) -> str:
     """Return the whole report as JSON text, independent of the destination."""
-    phrased = options.phrased
     document = {
         "format": FORMAT_VERSION,
         "tfperf_version": __version__,
         "source": _jsonable(report.source),
         "summary": _jsonable(report.summary),
-        **_jsonable(report.documents, phrased),
-        "sections": {section.name: _section(section, phrased) for section in report.sections},
+        **_jsonable(report.documents),
+        "sections": {section.name: _section(section) for section in report.sections},
     }
     try:
         text = msgspec.json.encode(document).decode()
@@ -55,17 +54,12 @@ def render_json(report: Report, options: RenderOptions) -> str:
     return msgspec.json.format(text, indent=2) + "\n"
 
 
-def _section(section: Section, phrased: Callable[[str], str]) -> dict[str, Any]:
+def _section(section: Section) -> dict[str, Any]:
     return {
         "title": section.title,
         "findings": [
             {
-                "code": finding.code,
-                "severity": finding.severity,
-                "text": phrased(finding.text),
-                "action": phrased(finding.action),
-                "causes": finding.causes,
-                "url": finding.url,
+                **{key: getattr(finding, key) for key in ("code", "severity", "text", "action", "causes", "url")},
                 "quantities": [
                     {key: _jsonable(getattr(quantity, key)) for key in ("key", "of", "value", "unit")}
                     for quantity in finding.quantities
@@ -74,20 +68,15 @@ def _section(section: Section, phrased: Callable[[str], str]) -> dict[str, Any]:
             for finding in section.findings
         ],
         "facts": {
-            fact.key: {
-                "value": _jsonable(fact.value),
-                "unit": fact.unit,
-                "title": fact.title,
-                "note": phrased(fact.note),
-            }
+            fact.key: {"value": _jsonable(fact.value), "unit": fact.unit, "title": fact.title, "note": fact.note}
             for fact in section.facts
         },
-        "tables": {table.name: _table(table, phrased) for table in section.tables},
-        "notes": [*map(phrased, section.notes)],
+        "tables": {table.name: _table(table) for table in section.tables},
+        "notes": list(section.notes),
     }
 
 
-def _table(table: Table, phrased: Callable[[str], str]) -> dict[str, Any]:
+def _table(table: Table) -> dict[str, Any]:
     keys = [column.key for column in table.columns]
     cells = (
         table.data[key] if {*map(type, table.data[key])} <= _PLAIN else map(_jsonable, table.data[key]) for key in keys
@@ -95,7 +84,7 @@ def _table(table: Table, phrased: Callable[[str], str]) -> dict[str, Any]:
     return {
         "title": table.title,
         "total_rows": table.total_rows,
-        "note": phrased(table.note),
+        "note": table.note,
         "columns": [
             {"key": column.key, "title": column.title, "unit": column.unit, "meaning": column.meaning}
             for column in table.columns
@@ -104,16 +93,16 @@ def _table(table: Table, phrased: Callable[[str], str]) -> dict[str, Any]:
     }
 
 
-def _jsonable(value: Any, phrased: Callable[[str], str] = str) -> Any:
+def _jsonable(value: Any) -> Any:
     """Convert a value for JSON: containers keep their shape, numpy and other values become plain ones."""
     if type(value) in _PLAIN:
-        return phrased(value) if type(value) is str else value
+        return value
     if isinstance(value, Mapping):
-        return {str(key): _jsonable(item, phrased) for key, item in value.items()}
+        return {str(key): _jsonable(item) for key, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_jsonable(item, phrased) for item in value]
+        return [_jsonable(item) for item in value]
     if getattr(value, "ndim", 0):
-        return _jsonable(value.tolist(), phrased)
+        return _jsonable(value.tolist())
     return plain(value)
 
 

@@ -76,7 +76,7 @@ def _answer_blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
     if read:
         yield [line_of(shorten(safe("  ".join(read)), width, mark=PLAIN_ELLIPSIS), "dim")]
     for section in report.sections:
-        lines = _fact_lines(section.facts, options) if section.facts else []
+        lines = _fact_lines(section.facts, width) if section.facts else []
         bars = [chart for chart in section.charts if isinstance(chart, SegmentBar)]
         lines += segment_bar_lines(bars, width) if bars else []
         for chart in section.charts:
@@ -84,16 +84,17 @@ def _answer_blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
                 lines += chart_lines(chart, min(width, _LONGEST_LINE), interactive=options.interactive)
         findings = [line for finding in section.findings for line in _finding_lines(finding, options)]
         notes = [line for note in section.notes for line in _paragraph(note, options, style="dim")]
-        tables = [_table_block(table, options) for table in section.tables]
+        tables = [_table_block(table, width, interactive=options.interactive) for table in section.tables]
         blocks = [lines, *tables, [*findings, *notes]] if bars else [findings, *tables, [*lines, *notes]]
         yield from (block for block in blocks if block)
 
 
 def _blocks(report: Report, options: RenderOptions) -> Iterator[Block]:
     """Yield the source, then the parts of each section in the order of `Section`."""
+    width = max(options.width, NARROWEST)
     source = source_facts(report)
     if source:
-        yield _fact_lines(source, options)
+        yield _fact_lines(source, width)
     if not report.sections:
         yield [line_of("This report has no sections.")]
     for section in report.sections:
@@ -114,14 +115,14 @@ def _section_blocks(section: Section, options: RenderOptions) -> Iterator[Block]
     if findings and not bar_comes_first:
         yield findings
     if section.facts:
-        yield _fact_lines(section.facts, options)
+        yield _fact_lines(section.facts, width)
     for chart in section.charts:
         drawn = chart_lines(chart, min(width, _LONGEST_LINE), interactive=interactive)
         yield [*_paragraph(chart.title, options, style="bold"), *drawn]
     if findings and bar_comes_first:
         yield findings
     for table in section.tables:
-        yield _table_block(table, options)
+        yield _table_block(table, width, interactive=interactive)
     if section.notes:
         notes = (_paragraph(note, options, first="note: ", style="dim") for note in section.notes)
         yield [line for lines in notes for line in lines]
@@ -135,7 +136,7 @@ def _paragraph(text: str, options: RenderOptions, *, first: str = "", style: str
 
 def _wrapped(text: str, options: RenderOptions, indent: int) -> list[str]:
     width = min(max(options.width, NARROWEST), _LONGEST_LINE) - indent
-    return wrap_prose(options.phrased(for_people(text)), width, options.target)
+    return wrap_prose(for_people(text), width, options.target)
 
 
 def _finding_lines(finding: Finding, options: RenderOptions) -> list[Line]:
@@ -152,8 +153,7 @@ def _finding_lines(finding: Finding, options: RenderOptions) -> list[Line]:
     return lines
 
 
-def _fact_lines(facts: Sequence[Fact], options: RenderOptions) -> list[Line]:
-    width = max(options.width, NARROWEST)
+def _fact_lines(facts: Sequence[Fact], width: int) -> list[Line]:
     values = [measure_text(fact.value, fact.unit) for fact in facts]
     titles = [for_people(fact.title) for fact in facts]
     left = min(max(map(cells, titles)), _LONGEST_TITLE)
@@ -162,7 +162,7 @@ def _fact_lines(facts: Sequence[Fact], options: RenderOptions) -> list[Line]:
     lines: list[Line] = []
     for fact, title, value in zip(facts, titles, values, strict=True):
         space = " " * (2 + max(middle - cells(value), 0))
-        text = f"{value}{space}{options.phrased(for_people(fact.note))}" if fact.note else value
+        text = f"{value}{space}{for_people(fact.note)}" if fact.note else value
         *above, beside = fold(title, left, hang=2)
         lines += map(line_of, above)
         for number, line in enumerate(wrap(text, min(width, _LONGEST_LINE) - left - 2)):
@@ -173,9 +173,8 @@ def _fact_lines(facts: Sequence[Fact], options: RenderOptions) -> list[Line]:
     return lines
 
 
-def _table_block(table: Table, options: RenderOptions) -> Block:
-    width, interactive = max(options.width, NARROWEST), options.interactive
-    lines = _paragraph(table.title, options, style="bold")
+def _table_block(table: Table, width: int, *, interactive: bool) -> Block:
+    lines = _text_lines(table.title, width, "bold")
     if len(table):
         texts = text_table(table, LINES if interactive else ASCII)
         for number, part in enumerate(parts_that_fit(texts, width)):
@@ -185,8 +184,12 @@ def _table_block(table: Table, options: RenderOptions) -> Block:
         lines.append(line_of("no rows"))
     lines += _whole_names(table, width)
     for remark in (cut_note(table), table.note):
-        lines += _paragraph(remark, options, style="dim") if remark else []
+        lines += _text_lines(remark, width, "dim") if remark else []
     return lines
+
+
+def _text_lines(text: str, width: int, style: str) -> list[Line]:
+    return [line_of(line, style) for line in wrap_prose(for_people(text), min(width, _LONGEST_LINE))]
 
 
 def _whole_names(table: Table, width: int) -> Block:
