@@ -183,7 +183,7 @@ def test_idle_time_before_a_run_of_a_tpu_is_that_of_what_enqueued_it(tmp_path: P
     """The chip's clock is 0.4 ms behind: by it alone, runs would begin before they are called."""
     idle: Idle = host_of(read_back(tmp_path, tpu_twin()), "idle")["idle"]
     (gap,) = (gap for gap in idle.gaps if gap.step == 1 and gap.cause == "synchronise")
-    assert (gap.thread, gap.event) == ("python", "$array.py:655 block_until_ready")
+    assert (gap.thread, gap.event) == ("python", "array.py:655 block_until_ready")
     launched = [gap for gap in idle.gaps if gap.cause == "launch"]
     assert len(launched) == 3
     assert idle.percents["unknown"] == 0.0
@@ -261,7 +261,7 @@ def test_python_between_calls(tmp_path: Path) -> None:
     frame = event("$callbacks.py:10 on_batch_end", 5, 50)
     idle = analyzed(tmp_path, cpu(frame, event(CALL, 60, 40)), gpu(kernel(70, 30)))
     assert times(idle) == {"python": 60, "launch": 10}
-    assert longest(idle)[2:] == ("python", "python", "$callbacks.py:10 on_batch_end")
+    assert longest(idle)[2:] == ("python", "python", "callbacks.py:10 on_batch_end")
 
 
 def test_tracing_and_compiling(tmp_path: Path) -> None:
