@@ -111,7 +111,8 @@ def test_a_client_talks_to_a_process(folder: Path) -> None:
         return runs, text_of(await client.call_tool("section", {"path": "slow", "section": "steps", "format": "json"}))
 
     # Most editors still begin with the handshake of earlier versions of the protocol.
-    runs, section = with_client(lambda: stdio_client(server), talk, mode="legacy")
+    with (folder.parent / "stderr").open("w") as errors:
+        runs, section = with_client(lambda: stdio_client(server, errlog=errors), talk, mode="legacy")
     assert [Path(run["path"]).name for run in json.loads(runs)["runs"]] == [RUN] * 3
     assert json.loads(section)["summary"]["step_count"] == 12
 

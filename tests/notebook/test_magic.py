@@ -66,6 +66,7 @@ def test_without_tensorflow_it_says_so_in_one_line(
     run: Run, shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.delitem(sys.modules, "jax", raising=False)  # other tests may have imported it
     captured, error = run("%%tfperf\nran = True")
     assert type(error).__name__ == "UsageError"
     (line,) = captured.stderr.strip().splitlines()

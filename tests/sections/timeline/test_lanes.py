@@ -144,7 +144,7 @@ def test_kinds_and_ops_of_host_events(tmp_path: Path) -> None:
     assert [[*texts.names][number] for number in name.tolist()] == [
         BlockName(names[0], "Host compute", "MatMul", "model/dense/MatMul"),
         BlockName(names[1], "Input pipeline"),
-        BlockName(names[2], "Python"),
+        BlockName("train.py:1 f", "Python"),
         BlockName(names[3], "Input wait"),
         BlockName(names[4], "Call"),
     ]
