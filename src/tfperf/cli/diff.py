@@ -12,19 +12,6 @@ from msgspec.structs import replace
 from tfperf.base.storage.remote_path import Location, RemotePath
 from tfperf.cli import options
 
-SECTIONS = (
-    "change",
-    "overview",
-    "categories",
-    "steps",
-    "ops",
-    "kernels",
-    "tfdata",
-    "functions",
-    "memory",
-    "environment",
-)
-
 
 @click.command("diff", short_help="Compare runs: is the job slower, and why?")
 @click.argument("paths", type=options.TRACE_PATH, nargs=-1, required=True, metavar="BEFORE AFTER [MORE]...")
@@ -45,10 +32,10 @@ SECTIONS = (
     "-s",
     "--section",
     "sections",
-    type=click.Choice(SECTIONS),
+    type=click.Choice(options.DIFF_SECTIONS),
     multiple=True,
     metavar="NAME",
-    help=f"Show only this section (repeatable): {', '.join(SECTIONS)}.",
+    help=f"Show only this section (repeatable): {', '.join(options.DIFF_SECTIONS)}.",
 )
 @click.option("--full", is_flag=True, help="Show all sections, not only the change (JSON and CSV always include all).")
 @options.report_options

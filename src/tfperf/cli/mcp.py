@@ -375,9 +375,7 @@ class Compare(Tool, kw_only=True):
     @staticmethod
     def sections() -> Sequence[str]:
         """Return the sections of a comparison."""
-        from tfperf.cli.diff import SECTIONS
-
-        return ("", *SECTIONS)
+        return ("", *options.DIFF_SECTIONS)
 
     def answer(self, profiles: Profiles) -> str:
         """Return the comparison as text or JSON."""
@@ -427,17 +425,14 @@ def _rendered(report: Report, format_name: Format, *, view: View = "answer", row
     """Return a report as text or JSON, with at most this many rows of each table."""
     from tfperf.report.render import RenderOptions, render
 
-    if format_name == "json" and _least_characters(report, rows) > _LARGEST_ANSWER:
+    # JSON has the keys and the names of tables in full: it has at least these characters.
+    tables = [table for section in report.sections for table in section.tables]
+    names = (value for table in tables for values in table.data.values() for value in values[:rows])
+    keys = (min(len(table), rows or len(table)) * sum(map(len, table.data)) for table in tables)
+    least = sum(len(name) for name in names if isinstance(name, str)) + sum(keys)
+    if format_name == "json" and least > _LARGEST_ANSWER:
         raise AnswerTooLongError
     sections = tuple(replace(section, pointer="") for section in report.sections)  # a command, which no tool runs
     report = replace(report, sections=sections)
     options = RenderOptions(width=_WIDTH, view=view, top=rows, most_rows=rows)
     return render(report, "table" if format_name == "text" else "json", options)
-
-
-def _least_characters(report: Report, rows: int | None) -> int:
-    """Return the characters of keys and names in the tables, which JSON has in full."""
-    tables = [table for section in report.sections for table in section.tables]
-    names = (value for table in tables for values in table.data.values() for value in values[:rows])
-    keys = (min(len(table), rows or len(table)) * sum(map(len, table.data)) for table in tables)
-    return sum(len(name) for name in names if isinstance(name, str)) + sum(keys)

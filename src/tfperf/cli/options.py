@@ -212,6 +212,18 @@ SUMMARY = _PathOrAddress(is_read=True)
 OUTPUT = _PathOrAddress(is_read=False)
 TRACE_PATH = _TracePath(is_read=True)
 STATISTIC = click.Choice(("mean", "median", "p95"))
+DIFF_SECTIONS = (
+    "change",
+    "overview",
+    "categories",
+    "steps",
+    "ops",
+    "kernels",
+    "tfdata",
+    "functions",
+    "memory",
+    "environment",
+)
 COUNT, AT_LEAST_ONE = Integer(0), Integer(1)
 Decorator = Callable[[Any], Any]
 
