@@ -192,7 +192,8 @@ def _analyzed(
 
     hosts, missing, parts = analyzed_hosts(partial(analyze, host_count=len(run.files)), run, engine, told)
     captures = [host.capture for host in hosts if host.capture is not None]
-    foreign = foreign_hosts([host.host for host in hosts], captures)
+    # A run of a single host compares nothing.
+    foreign = foreign_hosts([host.host for host in hosts], captures) if captures else {}
     hosts = tuple(
         replace(host, flaws=(foreign[place], *host.flaws)) if place in foreign else host
         for place, host in enumerate(hosts)

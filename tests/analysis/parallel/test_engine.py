@@ -47,6 +47,12 @@ def test_the_document_is_the_same_wherever_hosts_are_analyzed(logdir: Path) -> N
     assert pooled.more(["ops"]).sections == alone.more(["ops"]).sections
 
 
+def test_the_only_host_can_be_analyzed_elsewhere(tmp_path: Path) -> None:
+    logdir = logdir_of(tmp_path, worker=job(100))
+    with ThreadPoolExecutor(1) as executor:
+        assert document(tfperf.load(logdir, executor=executor)) == document(tfperf.load(logdir))
+
+
 def test_hosts_that_cannot_be_read_are_named(logdir: Path) -> None:
     analysis = tfperf.load(logdir, sections=["steps"])
     assert [each.host for each in analysis.missing] == ["ps-0", "worker-3"]
