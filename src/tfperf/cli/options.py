@@ -76,11 +76,12 @@ def regex(text: str) -> str:
 
 def _step_number(text: str) -> int:
     """Return the number of a step in digits; raises BadParameter for one that no profile can contain."""
-    number = int(text) if len(text) <= 100 else 1 << 63  # Python refuses to convert thousands of digits
-    if not -(1 << 63) <= number < 1 << 63:
+    sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+    digits = digits.lstrip("0") or "0"
+    if len(digits) > len(str(1 << 63)) or not -(1 << 63) <= int(sign + digits) < 1 << 63:
         shown = without_middle(text, 30)
         raise click.BadParameter(f"{shown} is not the number of a step, which has at most 64 bits (-2^63 to 2^63 - 1)")
-    return number
+    return int(sign + digits)
 
 
 def step_range(text: str) -> StepRange:
