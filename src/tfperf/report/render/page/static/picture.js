@@ -1,5 +1,6 @@
-// One step as swim lanes, drawn with the drawing layer of ECharts on one canvas. picture_data.js decodes and searches;
-// here is what is seen and what keys and the pointer do. All texts are drawn or set as text, so none is ever markup.
+// One step as swim lanes, drawn with the drawing layer of ECharts on one canvas: an image of the blocks, above it texts
+// and marks. picture_data.js decodes and searches; here is what is seen and what keys and the pointer do. All texts are
+// drawn or set as text, so none is ever markup.
 
 const BLOCK = 14;
 const ROW_STEP = 15;
@@ -41,25 +42,12 @@ function nsText(ns) {
   return ns >= 1e5 || ns === 0 ? `${timeText(ns / 1e6)} ms` : `${numberText(ns / 1000, true)} µs`;
 }
 
-// Many rectangles of one colour as one path: zrender then draws 20,000 of them in a few milliseconds.
-let Rectangles;
-
-function rectanglesShape() {
-  Rectangles ??= echarts.graphic.extendShape({
-    shape: { boxes: [] },
-    buildPath(path, { boxes }) {
-      for (let at = 0; at < boxes.length; at += 4) path.rect(boxes[at], boxes[at + 1], boxes[at + 2], boxes[at + 3]);
-    },
-  });
-  return Rectangles;
-}
-
 class StepPicture {
   constructor(place, data) {
     Object.assign(this, { place, data, from: 0, to: data.duration, selected: null, hovered: null, matches: null });
     this.isOpen = data.groups.map((group) => group.isOpen);
-    this.labels = [];
-    this.shapes = new Map();
+    this.blocks = document.createElement("canvas").getContext("2d");
+    this.lines = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
     this.tools();
     this.canvas = element("div", { className: "lanes", tabIndex: 0, role: "application" });
     this.canvas.setAttribute("aria-label", `Lanes of the step. ${PICTURE_KEYS}`);
@@ -68,7 +56,7 @@ class StepPicture {
     this.details.setAttribute("aria-live", "polite");
     place.append(this.legend(), this.canvas, this.tip, this.details);
     this.layout();
-    this.zr = echarts.zrender.init(this.canvas, { renderer: "canvas", devicePixelRatio: Math.max(devicePixelRatio, 2) });
+    this.start();
     this.listen();
     this.describe();
     new ResizeObserver(() => ![0, this.width].includes(this.canvas.clientWidth) && this.resize()).observe(this.canvas);
@@ -150,9 +138,25 @@ class StepPicture {
     this.canvas.style.height = `${this.height}px`;
   }
 
+  // Paper has finer pixels than most screens.
+  get wantedDensity() {
+    return Number.isFinite(this.size?.width) ? Math.max(devicePixelRatio, 2) : devicePixelRatio;
+  }
+
+  start() {
+    this.zr?.dispose();
+    this.labels = [];
+    this.marks = [];
+    this.density = this.wantedDensity;
+    this.zr = echarts.zrender.init(this.canvas, { renderer: "canvas", devicePixelRatio: this.density });
+    this.image = new echarts.graphic.Image({ silent: true, style: { image: this.blocks.canvas, x: 0, y: 0 } });
+    this.zr.add(this.image);
+  }
+
   // A size holds until the next one: paper's must not give way to that of the window while a page is printed.
   resize(size = undefined) {
     this.size = size ?? this.size;
+    if (this.density !== this.wantedDensity) this.start();
     this.zr.resize({ width: this.size?.width ?? "auto", height: this.height });
     this.draw();
   }
@@ -168,25 +172,35 @@ class StepPicture {
   // --- drawing ---
 
   draw() {
-    this.boxes = new Map();
+    this.clear();
     this.texts = 0;
     const level = levelFor(this.data, (this.to - this.from) / Math.max(this.width, 1));
     this.level = level;
     this.drawAxis();
     this.drawRibbons();
     this.drawHeads();
-    for (let row = 0; row < this.data.rowCount; row += 1) if (this.rowTop[row] >= 0) this.drawRow(level, row);
+    this.drawRows(level);
     for (const { y, text } of this.titles) this.text(0, y + LANE_TITLE / 2, text, "muted", this.width);
     this.drawCurves();
     this.drawMarks();
-    this.flush();
+    for (let at = this.texts; at < this.labels.length; at += 1) this.labels[at].attr({ ignore: true });
+    this.zr.flush();
   }
 
+  clear() {
+    const { width, height, density } = this;
+    Object.assign(this.blocks.canvas, { width: Math.round(width * density), height: Math.round(height * density) });
+    this.blocks.scale(density, density);
+    this.blocks.imageSmoothingEnabled = false;
+    this.image.attr({ style: { width, height } });
+  }
+
+  // Left and right are whole pixels, so that neighbours leave no seam.
   box(colourName, x, y, width, height, opacity = 1) {
-    const key = `${colourName} ${opacity}`;
-    let boxes = this.boxes.get(key);
-    if (!boxes) this.boxes.set(key, (boxes = []));
-    boxes.push(x, y, width, height);
+    const [left, right] = [x, x + width].map((edge) => Math.round(edge * this.density) / this.density);
+    this.blocks.fillStyle = this.colours(colourName);
+    this.blocks.globalAlpha = opacity;
+    this.blocks.fillRect(left, y, right - left, height);
   }
 
   text(x, y, text, colourName, room) {
@@ -219,22 +233,6 @@ class StepPicture {
   get font() {
     this.fontText ??= `11px ${getComputedStyle(document.body).fontFamily}`;
     return this.fontText;
-  }
-
-  flush() {
-    for (const [key, shape] of this.shapes) if (!this.boxes.has(key)) shape.attr({ ignore: true });
-    for (const [key, boxes] of this.boxes) {
-      const [name, opacity] = key.split(" ");
-      let shape = this.shapes.get(key);
-      if (!shape) {
-        shape = new (rectanglesShape())({ silent: true, z: name === "surface" ? 0 : 1 });
-        this.shapes.set(key, shape);
-        this.zr.add(shape);
-      }
-      shape.attr({ ignore: false, shape: { boxes }, style: { fill: this.colours(name), opacity: Number(opacity) } });
-    }
-    for (let at = this.texts; at < this.labels.length; at += 1) this.labels[at].attr({ ignore: true });
-    this.zr.flush();
   }
 
   drawAxis() {
@@ -286,24 +284,44 @@ class StepPicture {
     }
   }
 
-  drawRow(level, row) {
-    const y = this.rowTop[row];
-    const { kinds } = this.data;
-    let free = 0;
-    for (let at = firstFrom(level, row, this.from); at < level.ends[row] && level.start[at] < this.to; at += 1) {
-      const left = Math.max(this.x(level.start[at]), 0);
-      const right = Math.min(this.x(level.start[at] + level.duration[at]), this.width);
-      if (right < 0) continue;
-      const isDim = this.matches && !this.matches.has(level.name[at]);
-      const isIdle = this.data.isIdle[level.name[at]];
-      this.box(kinds[level.name[at]], left, y, Math.max(right - left, 0.7), BLOCK, isDim ? 0.2 : isIdle ? 0.55 : 1);
-      // Work of a stream may overlap; its labels may not.
-      if (right - left > LABEL_FROM && left >= free && this.texts < MOST_LABELS) {
-        const ink = isIdle || isDim ? "text" : this.ink(kinds[level.name[at]]);
-        this.text(left + 3, y + BLOCK / 2, blockLabel(this.data, level, at), ink, right - left - 6);
-        free = right;
+  // A row of blocks is a line of pixels, then stretched to its height: 20,000 blocks take a few milliseconds.
+  drawRows(level) {
+    const { width } = this.blocks.canvas;
+    const { matches } = this;
+    const { kinds, isIdle } = this.data;
+    const rows = [...this.rowTop.keys()].filter((row) => this.rowTop[row] >= 0);
+    if (!rows.length || !width) return;
+    const image = new ImageData(width, rows.length);
+    const pixels = new Uint32Array(image.data.buffer);
+    const opacity = kinds.map((_, name) => (matches && !matches.has(name) ? 0.2 : isIdle[name] ? 0.55 : 1));
+    const colours = kinds.map((kind, name) => this.pixel(kind, opacity[name]));
+    for (const [line, row] of rows.entries()) {
+      let free = 0;
+      for (let at = firstFrom(level, row, this.from); at < level.ends[row] && level.start[at] < this.to; at += 1) {
+        const name = level.name[at];
+        const left = Math.max(this.x(level.start[at]), 0);
+        const right = Math.min(this.x(level.start[at] + level.duration[at]), this.width);
+        if (right < 0) continue;
+        const first = line * width + Math.min(Math.round(left * this.density), width - 1);
+        pixels.fill(colours[name], first, Math.max(line * width + Math.round(right * this.density), first + 1));
+        // Work of a stream may overlap; its labels may not.
+        if (right - left > LABEL_FROM && left >= free && this.texts < MOST_LABELS) {
+          const ink = opacity[name] < 1 ? "text" : this.ink(kinds[name]);
+          this.text(left + 3, this.rowTop[row] + BLOCK / 2, blockLabel(this.data, level, at), ink, right - left - 6);
+          free = right;
+        }
       }
     }
+    Object.assign(this.lines.canvas, { width, height: rows.length });
+    this.lines.putImageData(image, 0, 0);
+    this.blocks.globalAlpha = 1;
+    rows.forEach((row, line) => this.blocks.drawImage(this.lines.canvas, 0, line, width, 1, 0, this.rowTop[row], this.width, BLOCK));
+  }
+
+  // The 32 bits of a pixel as a canvas keeps them, on machines whose first byte is the lowest.
+  pixel(name, opacity) {
+    const [red, green, blue] = this.colours(name).match(/\d+/g).map(Number);
+    return (Math.round(255 * opacity) << 24) | (blue << 16) | (green << 8) | red;
   }
 
   drawCurves() {
@@ -320,7 +338,7 @@ class StepPicture {
 
   // The selected block, and its links.
   drawMarks() {
-    for (const mark of this.marks ?? []) this.zr.remove(mark);
+    for (const mark of this.marks) this.zr.remove(mark);
     this.marks = [];
     const add = (mark) => {
       this.marks.push(mark);
