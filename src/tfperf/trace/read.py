@@ -273,7 +273,9 @@ class _Reading:
             self._again.append(replace(kept, start_ps=kept.start_ps.copy()))
             events = _with_stats(events, own)
         if reads_memory(self.stats):
-            self._memory.append(replace(events.only(usable & self._is_memory[events.name]), every=None))
+            is_memory = usable & self._is_memory[events.name]
+            stats_of_memory = events.stats if is_memory.any() else {}
+            self._memory.append(replace(events, stats=stats_of_memory, every=None).only(is_memory))
         # Whether a TPU event has a duration is known only on the clock of its chip.
         self._events.append(events.only(usable if self.instants or kind in TPU_KINDS else usable & (duration > 0)))
 
