@@ -86,16 +86,16 @@ def read_plans(serialized: bytes, module: Module, name_of_space: Callable[[int],
     Spaces with the same name share a plan. Empty if the program has no buffer assignment, or an invalid one.
     """
     try:
-        proto = XLA.message_class("PlanProto").FromString(serialized)
+        assignment = XLA.message_class("PlanProto").FromString(serialized).buffer_assignment
     except DecodeError:
         return {}
-    values = _values(proto, module)
-    heaps = _heaps(proto.buffer_assignment, values)
+    values = _values(assignment.logical_buffers, module)
+    heaps = _heaps(assignment, values)
     spaces = defaultdict[str, list[int]](list)
-    for at, each in enumerate(proto.buffer_assignment.buffer_allocations):
+    allocations = assignment.buffer_allocations
+    for at, each in enumerate(allocations):
         if each.size > 0 and not each.is_thread_local:
             spaces[name_of_space(each.color)].append(at)
-    allocations = proto.buffer_assignment.buffer_allocations
     return {
         name: _plan(module, {at: allocations[at] for at in chosen}, values, heaps) for name, chosen in spaces.items()
     }
@@ -104,19 +104,21 @@ def read_plans(serialized: bytes, module: Module, name_of_space: Callable[[int],
 class _Value(Struct, gc=False):
     """A logical buffer: a part of the result of an instruction."""
 
-    instruction: str
+    computation: int
+    instruction: Instruction
     index: tuple[int, ...]
     bytes: int
 
 
-def _values(proto: Any, module: Module) -> dict[int, _Value]:
-    names = {each.id: each.name for inside in proto.hlo_module.computations for each in inside.instructions}
+def _values(logical_buffers: Iterable[Any], module: Module) -> dict[int, _Value]:
     found = {}
-    for each in proto.buffer_assignment.logical_buffers:
+    for each in logical_buffers:
         place = each.defined_at
-        name = (place.instruction_name or names.get(place.instruction_id, b"")).decode("utf-8", "replace")
-        if name in module.by_name:
-            found[each.id] = _Value(name, tuple(place.shape_index), max(each.size, 0))
+        name = place.instruction_name.decode("utf-8", "replace")
+        at = module.by_name.get(name) if name else module.by_id.get(place.instruction_id)
+        if at is not None:
+            instruction = module.computations[at[0]].instructions[at[1]]
+            found[each.id] = _Value(at[0], instruction, tuple(place.shape_index), max(each.size, 0))
     return found
 
 
@@ -187,16 +189,16 @@ class _Record:
         block = self._block_of.get(block, block)
         if value in self._block_of or (block != value and block not in self._users):
             return False
-        instruction = self._values[value].instruction
-        if not self.live or self.live[-1][0] != instruction:
-            self.live.append((instruction, self._used))
+        name = self._values[value].instruction.name
+        if not self.live or self.live[-1][0] != name:
+            self.live.append((name, self._used))
         users = self._users.setdefault(block, set())
         if not users:
             self._used += self._values[block].bytes
             self._positions.setdefault(block, (len(self.live) - 1, None))
         users.add(value)
         self._block_of[value], self._spans[value] = block, (number, None)
-        self.live[-1] = (instruction, max(self.live[-1][1], self._used))
+        self.live[-1] = (name, max(self.live[-1][1], self._used))
         if self._used > self._peak_bytes:
             self._peak_bytes, self._peak = self._used, number
         return True
@@ -242,7 +244,7 @@ def _plan(
         if heap is None:
             known = [values[part.logical_buffer_id] for part in each.assigned if part.logical_buffer_id in values]
             is_own = kind == "parameter"  # its allocation may also hold a result
-            value = max(known, key=lambda each: (is_own and _is_parameter(module, each), each.bytes), default=None)
+            value = max(known, key=lambda each: (is_own and each.instruction.opcode == kind, each.bytes), default=None)
             if value is not None and len(known) > 1 and kind == "temporary" and value.bytes < each.size:
                 value = None  # several values at a time: which ones is not recorded
             buffers.append(
@@ -266,21 +268,15 @@ def _plan(
     return Plan(buffers=_largest_first(buffers), total_bytes=total, live=live).cut(MOST_BUFFERS)
 
 
-def _is_parameter(module: Module, value: _Value) -> bool:
-    at, place = module.by_name[value.instruction]
-    return module.computations[at].instructions[place].opcode == "parameter"
-
-
 def _buffer(module: Module, kind: Kind, value: _Value | None, size: int, **facts: Any) -> Buffer:
     if value is None:
         return Buffer(kind=kind, bytes=size, **facts)
-    at, place = module.by_name[value.instruction]
-    instruction = module.computations[at].instructions[place]
+    instruction = value.instruction
     shape: Shape | None = instruction.shape
     for part in value.index:
         shape = shape.parts[part] if shape is not None and 0 <= part < len(shape.parts) else None
     is_array = shape is not None and not shape.is_tuple and shape.is_known
-    origin = _origin(module, at, instruction, value.index)
+    origin = _origin(module, value.computation, instruction, value.index)
     return Buffer(
         kind=kind,
         bytes=size,

@@ -8,6 +8,7 @@ asynchronous operations once. Work that neither can compute is unknown.
 from __future__ import annotations
 
 from functools import cached_property
+from operator import attrgetter
 from typing import Literal
 
 from msgspec import Struct
@@ -15,12 +16,12 @@ from msgspec import Struct
 from tfperf.formats.hlo.cost_rules import (
     BODIES,
     CORRECTED,
+    NO_WORK,
     RULES,
     UNCOUNTED,
     UNKNOWN_WORK,
     Site,
     Work,
-    as_operand,
     largest_work,
     library_work,
     total_work,
@@ -88,14 +89,17 @@ def cost_of(module: Module, counting: Counting = "corrected") -> ModuleCost:
     return ModuleCost(module, tuple(tuple(map(Cost, each)) for each in works), tuple(map(Cost, totals)))
 
 
+_IS_KNOWN = attrgetter("is_known")
+
+
 def _work(instruction: Instruction, computation: Computation, totals: list[Work], reads: FusionReads) -> Work:
     opcode = instruction.opcode
     if opcode in UNCOUNTED:
-        return Work()
+        return NO_WORK
     instructions = computation.instructions
     shapes = tuple([instructions[at].shape for at in instruction.operands])
     site = Site(instruction, shapes, tuple([totals[call] for call in instruction.calls]))
-    if not instruction.shape.is_known or not all(shape.is_known for shape in shapes):
+    if not instruction.shape.is_known or not all(map(_IS_KNOWN, shapes)):
         return UNKNOWN_WORK
     try:
         if opcode == "fusion":
@@ -244,7 +248,7 @@ def _written(computation: Computation, *, corrected: bool) -> int | None:
     total = 0
     for each in computation.operands_of(root) if root.opcode == "tuple" else (root,):
         if each.opcode == "dynamic-update-slice":  # updates its array in place
-            total += as_operand(computation.instructions[each.operands[1]].shape)
+            total += computation.instructions[each.operands[1]].shape.operand_bytes
         elif each.opcode in in_place:
             # In place, as its operands (arrays, indices, updates) allow.
             total += sum(

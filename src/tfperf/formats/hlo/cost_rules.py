@@ -10,12 +10,13 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
-from tfperf.formats.hlo.model import POINTER_BYTES, DotDims, Instruction, Shape, WindowDim
+from tfperf.formats.hlo.model import DotDims, Instruction, Shape, WindowDim
 
 
 class Work(Struct, frozen=True, gc=False):
@@ -35,6 +36,7 @@ class Work(Struct, frozen=True, gc=False):
         return Work(self.flops * count, self.transcendentals * count, moved, matrix, *unknown)
 
 
+NO_WORK = Work()
 UNKNOWN_WORK = Work(unknown_flops=1, unknown_bytes=1)
 
 
@@ -55,6 +57,9 @@ def largest_work(parts: Iterable[Work]) -> Work:
     """Return the maximum of each number."""
     rows = [(p.flops, p.transcendentals, p.bytes, p.matrix_flops, p.unknown_flops, p.unknown_bytes) for p in parts]
     return Work(*map(max, zip(*rows, strict=True)))
+
+
+_OPERAND_BYTES = attrgetter("operand_bytes")
 
 
 class Site(Struct, frozen=True, gc=False):
@@ -78,17 +83,12 @@ class Site(Struct, frozen=True, gc=False):
     @property
     def operand_bytes(self) -> int:
         """Return the bytes of all operands."""
-        return sum(as_operand(shape) for shape in self.operands)
+        return sum(map(_OPERAND_BYTES, self.operands))
 
     @property
     def default_bytes(self) -> int:
         """Return the bytes of all operands and results."""
         return self.operand_bytes + self.shape.bytes
-
-
-def as_operand(shape: Shape) -> int:
-    """Return the bytes of a shape; a tuple counts as a table of pointers."""
-    return POINTER_BYTES * len(shape.parts) if shape.is_tuple else shape.bytes
 
 
 def size_of(shape: Shape, dimension: int) -> int:
@@ -232,14 +232,14 @@ RULES: dict[str, Rule] = {
         2 * site.operands[0].dims[-1] * site.operands[1].elements,
         bytes=site.default_bytes - site.operands[0].bytes // 2,  # reads half of the matrix
     ),
-    "tuple": lambda site: Work(bytes=as_operand(site.shape)),
+    "tuple": lambda site: Work(bytes=site.shape.operand_bytes),
 }
 """Opcode -> XLA's rule. Other opcodes are unknown, as in XLA."""
 CORRECTED: dict[str, Rule] = {
     **_named(
         "send-done recv-done copy-done all-reduce-done all-gather-done collective-permute-done async-update async-done "
         "optimization-barrier opt-barrier",
-        lambda _: Work(),
+        lambda _: NO_WORK,
     ),
     "all-gather-start": _start,
     "collective-permute-start": _start,

@@ -102,7 +102,8 @@ class _Reader:
             entry = next((each.key for each in found if each.name == entry_name), entry)
         entries = self._module.input_output_alias.entries
         aliases = {tuple(each.output_shape_index): each.parameter_number for each in entries}
-        facts = {"id": self._module.id, "aliases": aliases, "buffers": buffers}
+        ids = tuple(tuple([each.key for each in computation.instructions]) for computation in found)
+        facts = {"id": self._module.id, "aliases": aliases, "buffers": buffers, "ids": ids}
         return link(name, found, entry, **facts)
 
     def _computations(self) -> list[FoundComputation]:
@@ -114,7 +115,7 @@ class _Reader:
                 raise ProgramError(f"the program has more than the maximum of {MOST_INSTRUCTIONS:,} instructions")
             instructions = [self._instruction(each) for each in computation.instructions]
             root = computation.root_id
-            if instructions and all(each.key != root for each in instructions) and root == 0:
+            if root == 0 and instructions and all(each.key != root for each in instructions):
                 root = instructions[-1].key
             found.append(FoundComputation(computation.id, _text(computation.name), instructions, root))
         return found

@@ -224,10 +224,7 @@ XLA = Schema(
                 "BufferAllocation": (
                     "size is_thread_local is_entry_computation_parameter maybe_live_out color is_constant"
                 ),
-                "PlanProto of HloProto": "hlo_module=NumberedModule buffer_assignment=Plan",
-                "NumberedModule of HloModule": "computations=[]NumberedComputation",
-                "NumberedComputation of HloComputation": "instructions=[]NumberedInstruction",
-                "NumberedInstruction of HloInstruction": "name id",
+                "PlanProto of HloProto": "buffer_assignment=Plan",
                 "Plan of BufferAssignment": (
                     "logical_buffers buffer_allocations=[]PlannedAllocation heap_simulator_traces"
                 ),

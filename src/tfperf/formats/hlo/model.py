@@ -93,6 +93,11 @@ class Shape(Struct, frozen=True, dict=True):
         lengths = 4 * len(self.dims) if any(self.dynamic) else 0
         return (self.elements * bits + 7) // 8 + lengths
 
+    @cached_property
+    def operand_bytes(self) -> int:
+        """Return the bytes that an instruction reads of such an operand; of a tuple, those of a table of pointers."""
+        return POINTER_BYTES * len(self.parts) if self.is_tuple else self.bytes
+
     def leaves(self) -> Iterator[Shape]:
         """Yield the arrays of a nested tuple; an array yields itself."""
         if not self.is_tuple:
@@ -102,6 +107,10 @@ class Shape(Struct, frozen=True, dict=True):
 
     def __str__(self) -> str:
         """Return XLA's notation: `f32[8,128]{1,0}`."""
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         if self.is_tuple:
             return f"({', '.join(map(str, self.parts))})"
         bounds = self.dynamic or (False,) * len(self.dims)
@@ -255,7 +264,7 @@ class Computation(Struct, frozen=True, dict=True):
         """Return the positions of the distinct users of each instruction."""
         found: list[list[int]] = [[] for _ in self.instructions]
         for at, instruction in enumerate(self.instructions):
-            for operand in dict.fromkeys(instruction.operands):
+            for operand in {*instruction.operands}:
                 found[operand].append(at)
         return tuple(map(tuple, found))
 
@@ -304,6 +313,8 @@ class Module(Struct, frozen=True, dict=True):
     """Index of an array in the entry's result -> the parameter whose memory it reuses."""
     buffers: Mapping[int, BufferSizes] | None = None
     """By memory space, from `BufferAssignmentProto`; None if the program has none."""
+    ids: tuple[tuple[int, ...], ...] = ()
+    """Ids of the instructions of each computation; empty if the program was not read from protobuf."""
 
     @cached_property
     def aliased_parameters(self) -> frozenset[int]:
@@ -323,6 +334,12 @@ class Module(Struct, frozen=True, dict=True):
             for at, computation in enumerate(self.computations)
             for place, instruction in enumerate(computation.instructions)
         }
+
+
+    @cached_property
+    def by_id(self) -> dict[int, tuple[int, int]]:
+        """Return the positions of each instruction as `by_name` does."""
+        return {number: (at, place) for at, ids in enumerate(self.ids) for place, number in enumerate(ids)}
 
 
 _NOWHERE = Frame()

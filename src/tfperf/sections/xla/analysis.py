@@ -67,14 +67,7 @@ def analyze(host: Host) -> Xla:
     if not trace.devices and not len(trace.stat("hlo_op").event):
         return Xla()
     # Imported here because most programs of a host without a device are not compiled by XLA.
-    from tfperf.sections.xla.instructions import (
-        CONTAINERS,
-        ProgramCosts,
-        joined_op,
-        op_times,
-        read_programs,
-        with_plans,
-    )
+    from tfperf.sections.xla.instructions import CONTAINERS, joined_ops, op_times, read_programs, with_plans
 
     steps: Steps = host["steps"].steps
     counts = steps.headline
@@ -84,8 +77,7 @@ def analyze(host: Host) -> Xla:
     if not times.ops:
         return Xla()
     programs = read_programs(trace, {op.key.program for op in times.ops} | times.programs.keys())
-    costs = {key: ProgramCosts(module) for key, module in programs.items()}
-    ops = [joined_op(trace, op, programs.get(op.key.program), costs.get(op.key.program)) for op in times.ops]
+    ops = joined_ops(trace, times.ops, programs)
     if times.place == "cpu":
         ops = [op for op in ops if op.opcode not in CONTAINERS]
     return Xla(

@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.base.arrays import MOST, Int64s, Intervals, capped_sum, covers, group_equal, lookup, union
-from tfperf.formats.hlo.cost_rules import is_attention, vmem_bytes
+from tfperf.formats.hlo.cost_rules import is_attention, sizes_of, vmem_bytes
 from tfperf.formats.hlo.messages import accessed_bytes
 from tfperf.formats.hlo.model import HOST_MEMORY, BufferSizes, Instruction, Module
 from tfperf.formats.wire.event_columns import MODULE_LINE, OP_LINES
@@ -30,6 +30,9 @@ from tfperf.trace.nesting import nest, self_time
 if TYPE_CHECKING:
     from tfperf.formats.hlo.buffers import Plan
     from tfperf.formats.hlo.cost import ModuleCost
+
+Recorded = Mapping[str, int | float | str]
+"""Stats of the name of an HLO op."""
 
 
 class HloOp(Struct, frozen=True, kw_only=True):
@@ -237,12 +240,26 @@ _NAME_STATS = {
     "stands_for": "deduplicated_name",
 }
 """Facts besides the name that TPU profilers record about HLO ops."""
+_COUNTS = ("flops", "bytes_accessed", "memory_access_breakdown")
+"""Counts of a run that they record."""
 
 
-def joined_op(trace: HostTrace, op: OpTime, module: Module | None, costs: ProgramCosts | None) -> HloOp:
-    """Return an HLO op with the data of its program, else of its event name."""
-    found = {field: trace.name_stat(stat).get(op.name) for field, stat in _NAME_STATS.items()}
-    facts: dict[str, Any] = {field: str(value) for field, value in found.items() if value is not None}
+def joined_ops(trace: HostTrace, ops: Iterable[OpTime], programs: Mapping[int | None, Module]) -> list[HloOp]:
+    """Return HLO ops with the data of their programs, else of their event names."""
+    costs = {key: ProgramCosts(module) for key, module in programs.items()}
+    stats = {stat: trace.name_stat(stat) for stat in (*_NAME_STATS.values(), *_COUNTS)}
+    joined = []
+    for op in ops:
+        recorded = {stat: values[op.name] for stat, values in stats.items() if op.name in values}
+        program = op.key.program
+        joined.append(_joined_op(trace, op, recorded, programs.get(program), costs.get(program)))
+    return joined
+
+
+def _joined_op(
+    trace: HostTrace, op: OpTime, recorded: Recorded, module: Module | None, costs: ProgramCosts | None
+) -> HloOp:
+    facts: dict[str, Any] = {field: str(recorded[stat]) for field, stat in _NAME_STATS.items() if stat in recorded}
     if "framework_op" in facts:
         facts["framework_op"] = parse_op(facts["framework_op"]).name
     facts |= _layer(facts.get("framework_op", ""))
@@ -253,7 +270,7 @@ def joined_op(trace: HostTrace, op: OpTime, module: Module | None, costs: Progra
             # The TPU compiler knows categories that opcodes do not show.
             facts = {**_facts_of_program(module, *at), **{key: facts[key] for key in ("category",) if key in facts}}
             cost = costs.of(*at)
-    facts |= _counted(trace, op, facts.get("category", ""), cost)
+    facts |= _counted(trace, op, recorded, facts.get("category", ""), cost)
     return HloOp(
         module=module.name if module else op.key.module,
         program_id=op.key.program,
@@ -269,14 +286,14 @@ def joined_op(trace: HostTrace, op: OpTime, module: Module | None, costs: Progra
     )
 
 
-def _counted(trace: HostTrace, op: OpTime, category: str, cost: OpCost) -> dict[str, Any]:
+def _counted(trace: HostTrace, op: OpTime, recorded: Recorded, category: str, cost: OpCost) -> dict[str, Any]:
     """Return operations and bytes of a run as recorded by TPU profilers, else from the program."""
     is_tpu = trace.device_kind == "tpu"
     # TPU matrix units multiply float32 as bfloat16 by default, and only the bfloat16 peak is public.
     precision = "bf16" if is_tpu and cost.precision in _TPU_FLOATS else cost.precision
-    stated = {stat: trace.name_stat(stat).get(op.name) for stat in ("flops", "bytes_accessed")}
-    flops, moved = (float(value) if isinstance(value, int) and value >= 0 else None for value in stated.values())
-    breakdown = trace.name_stat("memory_access_breakdown").get(op.name)
+    stated = (recorded.get(stat) for stat in ("flops", "bytes_accessed"))
+    flops, moved = (float(value) if isinstance(value, int) and value >= 0 else None for value in stated)
+    breakdown = recorded.get("memory_access_breakdown")
     if isinstance(breakdown, str) and (in_hbm := accessed_bytes(breakdown)) is not None:
         moved = float(in_hbm)
     is_kernel = is_tpu and category == "custom-call"
@@ -305,8 +322,6 @@ def _counted(trace: HostTrace, op: OpTime, category: str, cost: OpCost) -> dict[
 
 
 def _facts_of_program(module: Module, computation: int, place: int) -> dict[str, Any]:
-    from tfperf.formats.hlo.cost_rules import sizes_of
-
     inside = module.computations[computation]
     instruction = inside.instructions[place]
     operands = [operand.shape for operand in inside.operands_of(instruction)]
@@ -381,7 +396,7 @@ def _family(module: Module, instruction: Instruction) -> Family | None:
             root = root or called.root_instruction.opcode
             inside.update(part.opcode for part in called.instructions)
             waiting += (part for part in called.instructions if part.opcode == "fusion")
-    return family_of_opcodes(inside, root, instruction.target)
+    return family_of_opcodes(frozenset(inside), root, instruction.target)
 
 
 def _layer(framework_op: str) -> dict[str, Any]:
@@ -778,6 +793,8 @@ def _matrix_types(module: Module, costs: ModuleCost) -> list[str]:
     """Return the most frequent element type of matrix products per computation; empty without products."""
     types = [""] * len(module.computations)
     for at in module.callees_first:
+        if not costs.computations[at].work.matrix_flops:
+            continue
         most = 0
         for instruction, cost in zip(module.computations[at].instructions, costs.instructions[at], strict=True):
             if (cost.matrix_flops or 0) > most:

@@ -7,7 +7,6 @@ computes. A library runs kernels of its own for one op, so a kernel that only mo
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
 from functools import lru_cache
 from typing import Literal
 
@@ -121,7 +120,8 @@ _NOTHING = frozenset((
 _SCALES = frozenset(("rsqrt", "exponential", "divide", "sqrt"))
 
 
-def family_of_opcodes(opcodes: Collection[str], root: str = "", target: str = "") -> Family | None:
+@lru_cache(maxsize=4096)
+def family_of_opcodes(opcodes: frozenset[str], root: str = "", target: str = "") -> Family | None:
     """Return the family of an HLO op; None if its opcodes say nothing.
 
     Args:
@@ -133,7 +133,7 @@ def family_of_opcodes(opcodes: Collection[str], root: str = "", target: str = ""
         return "collective"
     if target:
         return _family_in(_letters(target), *_OPS, *_NAMES)
-    inside = {*opcodes} - _NOTHING
+    inside = opcodes - _NOTHING
     if not inside:
         return None
     if "convolution" in inside:
