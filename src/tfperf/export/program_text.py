@@ -13,7 +13,6 @@ from tfperf.formats.hlo.messages import HLO_PROTO
 from tfperf.formats.hlo.model import Computation, Module, ProgramError
 from tfperf.formats.wire.event_columns import unsigned
 from tfperf.sections.xla.analysis import Xla
-from tfperf.sections.xla.instructions import HloOp
 from tfperf.trace.read import read_host
 
 
@@ -104,17 +103,17 @@ def _called(module: Module, at: int, place: int) -> Iterator[Computation]:
 
 def _times(results: Results, op: str) -> Iterator[str]:
     xla: Xla = results["xla"]
-    ops: list[HloOp] = [each for each in xla.ops if each.op == op]
-    if not ops:
+    at = next((at for at, each in enumerate(xla.ops) if each.op == op), None)
+    if at is None:
         yield "It did not run in the capture, or its time belongs to an op that calls it."
         return
-    each = ops[0]
+    each = xla.ops[at]
     share = percent(each.time_ps, xla.whole_ps)
     parts = [f"{format_ms(each.time_ps / PS_PER_MS)} ms in {counted(each.runs, 'run')}"]
     parts += [] if share is None else [f"{format_percent(share)}% of the time"]
     if each.work is not None and each.work.tflops_per_second is not None:
         parts.append(f"{format_number(each.work.tflops_per_second)} TFLOP/s")
-    roof = xla.judged(each).roofline_percent
+    roof = xla.judged[at].roofline_percent
     parts += [] if roof is None else [f"{format_percent(roof)}% of the roofline"]
     yield ", ".join(parts)
     yield from (f"{title}: {text}" for title, text in (("op", each.framework_op), ("line", each.source)) if text)

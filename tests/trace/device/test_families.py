@@ -114,4 +114,4 @@ def test_the_program_decides_what_a_name_does_not_show() -> None:
     ],
 )
 def test_what_a_program_says(opcodes: list[str], root: str, target: str, family: Family | None) -> None:
-    assert family_of_opcodes(opcodes, root, target) == family
+    assert family_of_opcodes(frozenset(opcodes), root, target) == family

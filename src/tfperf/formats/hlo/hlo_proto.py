@@ -80,12 +80,11 @@ class _Reader:
         fields: dict[str, _Field] = {
             **_PLAIN,
             "opcode": ("opcode", cache(lambda value: value.decode() if _OPCODE.fullmatch(value) else "")),
-            "shape": ("shape", _decoded_once("Shape", _shape)),
-            "metadata": ("metadata", _decoded_once("OpMetadata", self._metadata)),
-            "window": ("window", _decoded_once("Window", _window)),
+            "shape": ("shape", _Decoded("Shape", _shape).__getitem__),
+            "metadata": ("metadata", _Decoded("OpMetadata", self._metadata).__getitem__),
+            "window": ("window", _Decoded("Window", _window).__getitem__),
         }
-        numbers = {field.name: field.number for field in XLA.descriptor("HloInstruction").fields}
-        self._fields = {numbers[name]: field for name, field in fields.items()}
+        self._fields = {descriptor: fields[descriptor.name] for descriptor in XLA.descriptor("HloInstruction").fields}
 
     def module(self) -> Module:
         name = _text(self._module.name)
@@ -124,32 +123,29 @@ class _Reader:
         item = self._parse(serialized)
         fields: dict[str, Any] = {}
         for descriptor, value in item.ListFields():  # only fields that are set: looking at all takes longer
-            field = self._fields.get(descriptor.number)
-            if field is not None:
-                fields[field[0]] = field[1](value)
+            name, convert = self._fields[descriptor]
+            fields[name] = convert(value)
         if not fields.get("opcode"):
             raise ProgramError(f"instruction {_text(item.name)[:200]!r} has no opcode: {_text(item.opcode)[:200]!r}")
         if "shape" not in fields:
             raise ProgramError(f"instruction {_text(item.name)[:200]!r} has no shape")
-        return FoundInstruction(item.id, fields, fields.pop("operands", ()), fields.pop("calls", ()))
+        return FoundInstruction(fields.pop("id", 0), fields, fields.pop("operands", ()), fields.pop("calls", ()))
 
     def _metadata(self, item: Any) -> OpMetadata:
         stack = _stack(self._frames, item)
         return OpMetadata(_text(item.op_type), _text(item.op_name), stack, _text(item.deduplicated_name))
 
 
-def _decoded_once(message: str, convert: Callable[[Any], Any]) -> Callable[[bytes], Any]:
-    """Return a converter of serialized messages that caches results by their bytes."""
-    parse = XLA.message_class(message).FromString
-    known: dict[bytes, Any] = {}
+class _Decoded(dict[bytes, Any]):
+    """Converted messages by their serialized bytes, each converted when it is first looked up."""
 
-    def decoded(serialized: bytes) -> Any:
-        found = known.get(serialized)
-        if found is None:
-            found = known[serialized] = convert(parse(serialized))
+    def __init__(self, message: str, convert: Callable[[Any], Any]) -> None:
+        super().__init__()
+        self._parse, self._convert = XLA.message_class(message).FromString, convert
+
+    def __missing__(self, serialized: bytes) -> Any:
+        found = self[serialized] = self._convert(self._parse(serialized))
         return found
-
-    return decoded
 
 
 def _frames(index: Any) -> Frames:
@@ -308,6 +304,7 @@ _PLAIN: dict[str, _Field] = {
     "comparison_direction": ("direction", _text),
     "replica_groups": ("groups", _groups),
     "collective_device_list": ("groups", lambda item: _iota_groups(item) or _groups(item.replica_groups)),
+    "id": ("id", int),
     "operand_ids": ("operands", _items),
     "called_computation_ids": ("calls", _items),
 }

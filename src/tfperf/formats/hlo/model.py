@@ -11,7 +11,7 @@ would otherwise traverse them repeatedly during reading. They cannot refer to th
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -335,7 +335,6 @@ class Module(Struct, frozen=True, dict=True):
             for place, instruction in enumerate(computation.instructions)
         }
 
-
     @cached_property
     def by_id(self) -> dict[int, tuple[int, int]]:
         """Return the positions of each instruction as `by_name` does."""
@@ -376,7 +375,7 @@ def link(name: str, found: Sequence[FoundComputation], entry: Hashable, **facts:
     count = sum(len(each.instructions) for each in found)
     if count > MOST_INSTRUCTIONS:
         raise ProgramError(f"the program has {count:,} instructions, more than the maximum of {MOST_INSTRUCTIONS:,}")
-    places = _places((each.key for each in found), "computations")
+    places = _places([each.key for each in found], "computations")
     if entry not in places:
         raise ProgramError(f"the entry computation {entry!r} does not exist")
     computations = tuple(_computation(each, places) for each in found)
@@ -391,10 +390,11 @@ def link(name: str, found: Sequence[FoundComputation], entry: Hashable, **facts:
 
 def _computation(found: FoundComputation, computations: Mapping[Hashable, int]) -> Computation:
     where = f"computation {found.name[:200]!r}"
-    places = _places((each.key for each in found.instructions), f"instructions in {where}")
+    places = _places([each.key for each in found.instructions], f"instructions in {where}")
     if found.root not in places:
         raise ProgramError(f"{where} has no root: its result is instruction {found.root!r}, which is not in it")
-    linked = []
+    linked: list[Instruction] = []
+    is_sorted = True
     for each in found.instructions:
         try:
             operands = tuple([places[key] for key in each.operands]) if each.operands else ()
@@ -402,18 +402,19 @@ def _computation(found: FoundComputation, computations: Mapping[Hashable, int]) 
         except KeyError as error:
             lost = f"instruction {str(each.fields.get('name', ''))[:200]!r} in {where}"
             raise ProgramError(f"{lost} refers to {error.args[0]!r}, which does not exist") from error
+        is_sorted = is_sorted and (not operands or max(operands) < len(linked))
         linked.append(Instruction(operands=operands, calls=calls, **each.fields))
-    if any(operands and max(operands) >= at for at, operands in enumerate(each.operands for each in linked)):
+    if not is_sorted:
         _sources_first([each.operands for each in linked], f"instructions in {where} depend on each other in a cycle")
     return Computation(found.name, tuple(linked), places[found.root])
 
 
-def _places(keys: Iterable[Hashable], what: str) -> dict[Hashable, int]:
+def _places(keys: Sequence[Hashable], what: str) -> dict[Hashable, int]:
     """Return the position of each key; raise ProgramError for a duplicate."""
-    places: dict[Hashable, int] = {}
-    for at, key in enumerate(keys):
-        if places.setdefault(key, at) != at:
-            raise ProgramError(f"two {what} have the name or id {key!r}")
+    places = {key: at for at, key in enumerate(keys)}
+    if len(places) < len(keys):
+        twice = next(key for at, key in enumerate(keys) if places[key] != at)
+        raise ProgramError(f"two {what} have the name or id {twice!r}")
     return places
 
 

@@ -509,7 +509,6 @@ def _by_layer(whole: int, ops: Sequence[_OpOfMemory]) -> _Contents:
 
 def _actions_on(case: Case, contents: _Contents) -> list[Action | None]:
     """Return what frees memory, in the order to try it: first what costs neither time nor accuracy."""
-    from tfperf.sections.xla.op_profile import is_recomputed
 
     def freeing(code: str, size: float, basis: str) -> Action | None:
         action = case.without_estimate(code) if size >= _WORTH_FREEING * contents.bytes else None
@@ -518,7 +517,7 @@ def _actions_on(case: Case, contents: _Contents) -> list[Action | None]:
 
     layer, size = next(iter(contents.largest()), ("", 0))
     whole = sum(contents.activations.values())
-    keeps_all = contents.trains and not any(map(is_recomputed, case.results["xla"].ops))
+    keeps_all = contents.trains and not any(op.is_recomputed for op in case.results["xla"].ops)
     actions = [
         freeing("find_kept_arrays", contents.kept_outside_bytes, "what no program uses at its peak"),
         freeing("donate_arguments", contents.donatable_bytes, "the results with the shapes of arguments"),

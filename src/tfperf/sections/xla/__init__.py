@@ -121,7 +121,7 @@ def _ops(results: Results) -> Data | None:
         "percent": [percent(op.time_ps, xla.whole_ps) for op in xla.ops],
         **{key: [getattr(op, key) for op in xla.ops] for key in ("flops", "matrix_flops")},
         "moved_bytes": [op.bytes for op in xla.ops],
-        **work_cells([op.work for op in xla.ops], [xla.judged(op) for op in xla.ops]),
+        **work_cells([op.work for op in xla.ops], xla.judged),
     }
 
 
@@ -274,7 +274,8 @@ def _op_profile(results: Results) -> Data | None:
     nodes = op_profile(xla, results.view.by)
     leaves = [node.op for node in nodes]
     return {
-        **fields(_PROFILE_COLUMNS, nodes),
+        "depth": [node.depth for node in nodes],
+        "kind": [node.kind for node in nodes],
         "node": [node.name for node in nodes],
         "program": [node.path[0] for node in nodes],
         "program_id": program_ids([None if op is None else op.program_id for op in leaves]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     _Row = TypeVar("_Row", HloOp, HloModule)
 
 
-class Xla(Tabular, frozen=True, kw_only=True):
+class Xla(Tabular, frozen=True, kw_only=True, dict=True):
     """HLO ops and programs, the longest first; `place` is where they ran (None if nowhere).
 
     Shares refer to `whole_ps`: all work of the devices, or all spans of HLO ops on a host.
@@ -51,9 +52,10 @@ class Xla(Tabular, frozen=True, kw_only=True):
     device_count: int = 0
     """Number of active devices that times are summed over; 0 on a host."""
 
-    def judged(self, op: HloOp) -> Judged:
-        """Return the bound of an HLO op, and its shares of the device peaks."""
-        return Judged() if op.work is None else judge(op.work, self.peaks)
+    @cached_property
+    def judged(self) -> tuple[Judged, ...]:
+        """Return the bound of each HLO op, and its shares of the device peaks."""
+        return tuple(Judged() if op.work is None else judge(op.work, self.peaks) for op in self.ops)
 
     @property
     def lost(self) -> tuple[HloModule, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ Recorded = Mapping[str, int | float | str]
 """Stats of the name of an HLO op."""
 
 
-class HloOp(Struct, frozen=True, kw_only=True):
+class HloOp(Struct, frozen=True, kw_only=True, dict=True):
     """An HLO op that ran; values in neither the trace nor the program are empty or None."""
 
     module: str
@@ -92,7 +92,7 @@ class HloOp(Struct, frozen=True, kw_only=True):
         """Return the known shapes of all inputs and outputs."""
         return f"{self.operands} {self.shape}".strip()
 
-    @property
+    @cached_property
     def work(self) -> Work | None:
         """Return the work of all runs; None if it is not device work on device memory, or runs are estimated."""
         is_elsewhere = self.least_ps is not None or moves_elsewhere(self.opcode or self.category)
@@ -100,6 +100,11 @@ class HloOp(Struct, frozen=True, kw_only=True):
             return None
         flops, moved = (None if each is None else each * self.runs for each in (self.flops, self.bytes))
         return Work(flops=flops, bytes=moved, time_ps=self.time_ps, precision=self.precision, is_least=self.is_least)
+
+    @cached_property
+    def is_recomputed(self) -> bool:
+        """Return whether it computes again what was not kept: by the program (jax.checkpoint), or by XLA."""
+        return ".remat" in self.op or "rematted_computation" in self.framework_op or "/remat" in self.framework_op
 
     @property
     def runs_in_steps(self) -> float:

@@ -23,8 +23,6 @@ from tfperf.sections.xla.instructions import HloOp
 
 OUTSIDE = "(outside XLA programs)"
 """Node of all device work that belongs to no HLO op: copies, and kernels of other libraries and of TensorFlow."""
-_AGAIN = ("rematted_computation", "/remat")
-
 _SHOWN_ROWS, _SHOWN_SHARE = 24, 0.001
 
 Path = tuple[str, ...]
@@ -53,7 +51,7 @@ class Node(Struct, kw_only=True):
         """Add an HLO op with its work and its share of the roofline in percent."""
         self.ops += 1
         self.time_ps += op.time_ps
-        self.recomputed_ps += op.time_ps * is_recomputed(op)
+        self.recomputed_ps += op.time_ps * op.is_recomputed
         if work is None:
             return
         if work.flops is not None:
@@ -67,11 +65,6 @@ class Node(Struct, kw_only=True):
             self.judged_ps += op.time_ps
 
 
-def is_recomputed(op: HloOp) -> bool:
-    """Return whether an HLO op computes again what was not kept: by the program (jax.checkpoint), or by XLA."""
-    return ".remat" in op.op or any(part in op.framework_op for part in _AGAIN)
-
-
 def op_profile(xla: Xla, by: By) -> tuple[Node, ...]:
     """Return the tree by category, or with `by` scope or layer by the names of framework ops.
 
@@ -79,13 +72,13 @@ def op_profile(xla: Xla, by: By) -> tuple[Node, ...]:
     """
     names: Counter[str] = Counter(module.module for module in xla.modules)
     nodes: dict[Path, Node] = {}
-    for op in xla.ops:
+    for op, judged in zip(xla.ops, xla.judged, strict=True):
         program = op.module or "(unknown program)"
         if names[op.module] > 1 and op.program_id is not None:
             program = f"{program} ({unsigned(op.program_id)})"
         groups = tuple(_groups(op, by))
         leaf = (program, *groups, f"{op.op} {op.shape}" if (program, *groups, op.op) in nodes else op.op)
-        work, roof = op.work, xla.judged(op).roofline_percent
+        work, roof = op.work, judged.roofline_percent
         for depth in range(len(leaf)):
             path = leaf[: depth + 1]
             is_leaf = depth == len(leaf) - 1
