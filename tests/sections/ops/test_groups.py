@@ -28,6 +28,8 @@ from tfperf.sections.ops.groups import (
     added_up,
     group_ops,
     is_backward,
+    layer_of,
+    models_of,
     repeated_ops,
     scope_chart,
     stacker,
@@ -134,9 +136,41 @@ def test_a_filter_keeps_shares_of_all_ops(tmp_path: Path) -> None:
     assert len(group_ops(table, "layer", table.matching([Pattern("nothing")]))) == 0
 
 
+@pytest.mark.parametrize(
+    ("name", "layer"),
+    [  # Names of JAX 0.10 and 0.11.
+        ("jit(train)/jvp(block_3)/mlp/dot_general", "mlp"),
+        ("jit(train)/transpose(jvp(block_3))/mlp/transpose", "mlp"),
+        ("jit(train)/transpose(jvp(head))/jit(take_along_axis)/scatter-add", "head"),
+        ("jit(f)/vmap(transpose(vmap(jvp(head))))/cos", "head"),
+        ("jit(train)/jvp(block_1)/while/body/closed_call/attn/dot_general", "attn"),
+        ("jit(train)/transpose(jvp(block_1))/while/body/closed_call/checkpoint/rematted_computation/attn/tanh", "attn"),
+        ("jit(train)/jvp(head)/cond/branch_0_fun/dot_general", "head"),
+        ("jit(train)/transpose(jvp())/mul;jit(train)/transpose(jvp())/broadcast_in_dim", "(no scope)"),
+        ("jit(train)/adam/sub", "adam (optimizer)"),
+    ],
+)
+def test_scopes_of_jax_are_read_without_its_transforms(name: str, layer: str) -> None:
+    forward = ("jit(train)/jvp(block_3)/mlp/add", "jit(train)/jvp(block_3)/attn/add", "jit(train)/jvp(block_1)/mlp/add")
+    models = models_of(OpKey(each, "") for each in (*forward, "jit(train)/jvp(block_1)/attn/add"))
+    assert models == {"block_1", "block_3"}
+    assert layer_of(name, models) == layer
+
+
 def test_the_backward_pass_is_told_by_its_scope() -> None:
-    backward = ("gradient_tape/m/d/MatMul/MatMul", "m/gradients/d/MatMul", "gradients_1/d/MatMul_grad/MatMul")
-    others = ("gradients_of_x/d/MatMul", "m/my_gradients/d/MatMul")
+    backward = (
+        "gradient_tape/m/d/MatMul/MatMul",
+        "m/gradients/d/MatMul",
+        "gradients_1/d/MatMul_grad/MatMul",
+        "jit(f)/transpose(jvp(m))/d/dot_general",
+        "jit(f)/vmap(transpose(jvp()))/mul;jit(f)/vmap(jvp())/add",
+    )
+    others = (
+        "gradients_of_x/d/MatMul",
+        "m/my_gradients/d/MatMul",
+        "jit(f)/jvp(m)/d/transpose",
+        "a/b;transpose(jvp(a))/c",
+    )
     assert [name for name in (*backward, *others) if is_backward(name)] == [*backward]
 
 

@@ -485,7 +485,7 @@ def _by_layer(whole: int, ops: Sequence[_OpOfMemory]) -> _Contents:
     marks_forward = any("jvp(" in op for op, *_ in ops)
     forward: list[tuple[str, int, bool]] = []
     for op, size, is_wide in ops:
-        is_forward = "jvp(" in op and "transpose(" not in op if marks_forward else not is_backward(op)
+        is_forward = not is_backward(op) and ("jvp(" in op or not marks_forward)
         if is_forward and not layer_of(op).endswith("(optimizer)"):
             forward.append((shown_name(op), size, is_wide))
     # A scope is a repeated layer if others have the same name but for the numbers: of the outermost such scope.

@@ -1,7 +1,9 @@
 """Ops grouped by type, by name scope, and by layer of the model.
 
 Op names are paths: scopes, then the op's own name. Keras creates a scope for a model and for each of its layers; the
-backward pass repeats the path below `gradient_tape`.
+backward pass repeats the path below `gradient_tape`. JAX puts its transforms around scopes: `jvp(encoder)/attention` in
+the forward pass of a gradient, `transpose(jvp(encoder))/attention` in the backward pass, `vmap()` without a scope; a
+fusion has the names of several ops, separated by semicolons.
 """
 
 from __future__ import annotations
@@ -25,8 +27,12 @@ from tfperf.trace.event_names import name_of_repeated, pattern_of
 
 NO_SCOPE, NO_OP, COPIES, INPUT = "(no scope)", "(no op)", "(copies without op)", "(input pipeline)"
 
-_BACKWARD = re.compile(r"(?:^|/)(?:gradient_tape|gradients)(?:_\d+)?(?:/|$)")
-_WRAPPER = re.compile(r"(?:Stateful)?PartitionedCall(?:_\d+)?|replica_\d+|jit\(.*\)|while|body|cond|then|else|_?_?\d+")
+_BACKWARD = re.compile(r"(?:^|/)(?:gradient_tape|gradients)(?:_\d+)?(?:/|$)|(?:^|[/(])transpose\(")
+_TRANSFORMED = re.compile(r"(?:jvp|transpose|vmap)\((.*)\)")
+_WRAPPER = re.compile(
+    r"(?:Stateful)?PartitionedCall(?:_\d+)?|replica_\d+|while|body|cond|then|else|_?_?\d+"
+    r"|jit\(.*\)|branch_\d+_fun|closed_call|checkpoint|rematted_computation|"
+)
 _MODEL = re.compile(r"(?:sequential|model|functional)(?:_\d+)?", re.IGNORECASE)
 _NO_MODEL = re.compile(
     r"(?:lstm|gru|\w*rnn|bidirectional|time_distributed|\w*(?:loss|entropy|error|divergence|metrics))(?:_\d+)?",
@@ -128,7 +134,8 @@ def group_ops(table: OpTable, by: Grouping, keep: Bools | None = None) -> GroupT
 
 def is_backward(name: str) -> bool:
     """Return whether an op belongs to the backward pass."""
-    return "gradient" in name and _BACKWARD.search(name[:PATH_READ]) is not None
+    is_possible = "gradient" in name or "transpose(" in name
+    return is_possible and _BACKWARD.search(name[:PATH_READ].partition(";")[0]) is not None
 
 
 def group_without_path(key: OpKey) -> str:
@@ -141,13 +148,17 @@ def group_without_path(key: OpKey) -> str:
 
 
 def _path(name: str) -> list[str]:
-    return [scope for scope in name[:PATH_READ].split("/")[:-1] if _tells_of_model(scope)]
+    scopes = name[:PATH_READ].partition(";")[0].split("/")[:-1]
+    return [of_model for scope in scopes if (of_model := _scope_of_model(scope))]
 
 
 # Thousands of op names contain the same few scopes.
 @lru_cache(maxsize=2048)
-def _tells_of_model(scope: str) -> bool:
-    return not _BACKWARD.match(scope) and not _WRAPPER.fullmatch(scope)
+def _scope_of_model(scope: str) -> str:
+    """Return a scope without transforms; empty if it is unrelated to the model."""
+    while transformed := _TRANSFORMED.fullmatch(scope):
+        scope = transformed[1]
+    return "" if _BACKWARD.match(scope) or _WRAPPER.fullmatch(scope) else scope
 
 
 def models_of(keys: Iterable[OpKey]) -> frozenset[str]:
