@@ -110,12 +110,15 @@ class _Value(Struct, gc=False):
     bytes: int
 
 
-def _values(logical_buffers: Iterable[Any], module: Module) -> dict[int, _Value]:
+def _values(logical_buffers: Sequence[Any], module: Module) -> dict[int, _Value]:
+    wanted = {each.defined_at.instruction_id for each in logical_buffers}
+    every = ((number, at, place) for at, ids in enumerate(module.ids) for place, number in enumerate(ids))
+    by_id = {number: (at, place) for number, at, place in every if number in wanted}
     found = {}
     for each in logical_buffers:
         place = each.defined_at
         name = place.instruction_name.decode("utf-8", "replace")
-        at = module.by_name.get(name) if name else module.by_id.get(place.instruction_id)
+        at = module.by_name.get(name) if name else by_id.get(place.instruction_id)
         if at is not None:
             instruction = module.computations[at[0]].instructions[at[1]]
             found[each.id] = _Value(at[0], instruction, tuple(place.shape_index), max(each.size, 0))

@@ -262,8 +262,9 @@ CONVOLUTION_CALLS = frozenset(
 )
 KERNEL_CALL = "tpu_custom_call"
 """A TPU kernel embedded in the program, such as one of Pallas."""
-_PRODUCT_NAME = re.compile(r"matmul|gemm|(?<![a-z])dot(?![a-z])|(?<![a-z])mm(?![a-z])", re.IGNORECASE)
-_VMEM = re.compile(r'"memory_space":"1"[^{}]{0,500}?"size":"(\d{1,18})"')
+# Patterns are strings, compiled at their first use, because a program for a GPU needs none of them.
+_PRODUCT_NAME = r"(?i)matmul|gemm|(?<![a-z])dot(?![a-z])|(?<![a-z])mm(?![a-z])"
+_VMEM = r'"memory_space":"1"[^{}]{0,500}?"size":"(\d{1,18})"'
 _FLOATS = ("f32", "bf16", "f16", "f8e5m2", "f8e4m3fn")
 _MOST_TIMES = 1 << 63
 
@@ -334,7 +335,7 @@ def kernel_product(instruction: Instruction, operands: Sequence[Shape]) -> Produ
         instruction.target != KERNEL_CALL
         or len(operands) != 2
         or not all(shape.is_known and shape.type in _FLOATS for shape in shapes)
-        or not _PRODUCT_NAME.search(name)
+        or not re.search(_PRODUCT_NAME, name)
     ):
         return None
     return product_by_shapes(operands[0].dims, operands[1].dims, instruction.shape.dims)
@@ -342,7 +343,7 @@ def kernel_product(instruction: Instruction, operands: Sequence[Shape]) -> Produ
 
 def vmem_bytes(instructions: Iterable[Instruction]) -> int | None:
     """Return the maximum vector memory of these TPU instructions in bytes; None if unknown."""
-    found = (int(size) for each in instructions for size in _VMEM.findall(each.backend_config))
+    found = (int(size) for each in instructions for size in re.findall(_VMEM, each.backend_config))
     return max(found, default=None)
 
 
@@ -425,7 +426,7 @@ def _whole_numbers(values: Any) -> list[int] | None:
 
 _ATTENTION = re.compile(r"__cudnn\$f(?:mha|hma)|te_fused_attn_|Mha(?:Varlen)?(?:Fwd|Bwd)")
 """Targets of cuDNN (also as XLA once spelled them), Transformer Engine, and AITER."""
-_ATTRIBUTE = re.compile(r"\b(\w+) = (-?\d{1,18}|true|false)\b")
+_ATTRIBUTE = r"\b(\w+) = (-?\d{1,18}|true|false)\b"
 _RANK = 4
 _Mask = Literal["none", "causal", "bottom right"]
 """A causal mask starts at the first key, or (bottom right) ends at the last."""
@@ -479,7 +480,7 @@ def _attributes(instruction: Instruction) -> dict[str, int]:
     """Return the numbers in the configuration of a call by FFI, which XLA prints as attributes of MLIR."""
     return {
         key: value == "true" if value in ("true", "false") else int(value)
-        for key, value in _ATTRIBUTE.findall(instruction.backend_config)
+        for key, value in re.findall(_ATTRIBUTE, instruction.backend_config)
     }
 
 

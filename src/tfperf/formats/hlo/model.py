@@ -335,11 +335,6 @@ class Module(Struct, frozen=True, dict=True):
             for place, instruction in enumerate(computation.instructions)
         }
 
-    @cached_property
-    def by_id(self) -> dict[int, tuple[int, int]]:
-        """Return the positions of each instruction as `by_name` does."""
-        return {number: (at, place) for at, ids in enumerate(self.ids) for place, number in enumerate(ids)}
-
 
 _NOWHERE = Frame()
 

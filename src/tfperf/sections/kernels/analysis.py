@@ -196,19 +196,20 @@ def tally_kernels(trace: HostTrace, work: DeviceWork) -> tuple[Tally, NameMedian
     rows = work.rows[kernel_at]
     details, equations = (trace.number_at(stat, rows, -1) for stat in ("kernel_details", "equation"))
     columns: list[Column] = [trace.name[rows], work.op[kernel_at], details, equations, work.plane[kernel_at]]
-    launches = [parse_kernel(text) for text in trace_texts(trace, "kernel_details")]
+    details_of_text = [parse_kernel(text) for text in trace_texts(trace, "kernel_details")]
+    launches = [(each._replace(occupancy_percent=None), each.occupancy_percent) for each in details_of_text]
     equation_texts, ops = trace_texts(trace, "equation"), (*work.ops, DeviceOp("", ""))
 
     def kernel_of(name: int, op_at: int, detail: int, equation: int, plane: int) -> tuple[Kernel, float | None]:
-        op, launch = ops[op_at], launches[detail]
+        op, (launch, occupancy_percent) = ops[op_at], launches[detail]
         kernel = Kernel(
             trace.names[name],
-            launch._replace(occupancy_percent=None),
+            launch,
             uses_tensor_cores(trace.names[name]),
             is_op_eligible(op.name, op.type, op.hlo_op, op.opcode, equation_texts[equation]),
             op,
         )
-        return kernel, launch.occupancy_percent or occupancy(launch, compute_capability(trace.planes[plane]))
+        return kernel, occupancy_percent or occupancy(launch, compute_capability(trace.planes[plane]))
 
     return _tally(trace.duration_ps[rows], columns, kernel_of)
 

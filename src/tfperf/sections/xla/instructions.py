@@ -714,9 +714,13 @@ class _Groups(NamedTuple):
         return cls(of_row, first, np.stack([column[first] for column in columns], axis=1))
 
     def longest(self, values: Int64s) -> Int64s:
-        """Return for each group the row of the largest value."""
-        order = np.lexsort((values, self.of_row))
-        return np.asarray(order[np.append(np.flatnonzero(np.diff(self.of_row[order])), len(order) - 1)], np.int64)
+        """Return for each group the last row of the largest value, which is not negative."""
+        most = np.zeros(len(self.first), np.int64)
+        np.maximum.at(most, self.of_row, values)
+        rows = np.flatnonzero(values == most[self.of_row])
+        found = np.empty(len(self.first), np.int64)
+        found[self.of_row[rows]] = rows
+        return found
 
     def sums(self, values: Int64s) -> Int64s:
         """Return the sum of values of each group."""

@@ -322,6 +322,7 @@ _TYPES = (
 _HLO = r"gemm|(?:^|[_.-])(?:dot|convolution|matmul)(?![a-z])|cublas|cudnn-(?:conv|fmha)|fmha"
 
 
+@lru_cache(maxsize=4096)
 def is_op_eligible(name: str, op_type: str, hlo_op: str = "", opcode: str = "", equation: str = "") -> bool | None:
     """Return whether an op can use tensor cores, as matrix products and convolutions can.
 
