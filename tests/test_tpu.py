@@ -174,6 +174,11 @@ def test_no_advice_for_tpus_names_what_only_gpus_have() -> None:
     texts = {(code, api): advice.text(api, is_tpu=True) for code, advice in ADVICE.items() for api in advice.texts}
     named = {code for (code, _), text in texts.items() if text and GPU_WORDS.search(text)}
     assert named == {"feed_kernel"}, "kernels of Pallas are kernels"
+    pages = [
+        each.page(api, is_tpu=True) for each in ADVICE.values() for api in each.texts if each.text(api, is_tpu=True)
+    ]
+    assert pages
+    assert not [page for page in pages if re.search("gpu|nvidia", page)]
 
 
 @pytest.mark.skipif(not REFERENCE.exists(), reason="needs ../shared")

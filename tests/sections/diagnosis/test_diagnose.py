@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from unittest.mock import ANY
 
@@ -33,6 +34,7 @@ from sections.tfdata.made_pipelines import training_and_evaluation, waiting_job
 
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.diagnosis.case import Ledger, ledger_of
+from tfperf.sections.diagnosis.catalogue import ADVICE
 from tfperf.sections.diagnosis.cause import Cause, Range
 from tfperf.sections.diagnosis.diagnose import NEEDS, diagnose, sentence_of
 from tfperf.sections.diagnosis.section import build
@@ -444,6 +446,12 @@ def check(cause: Cause) -> None:
         assert action.url.startswith("https://")
         if action.step_ms is not None:
             assert 0.0 <= action.step_ms.low <= action.step_ms.high <= cause.step_ms * (1 + 1e-9)
+
+
+def test_jobs_of_jax_get_pages_about_jax() -> None:
+    pages = {code: advice.page("jax", is_tpu=False) for code, advice in ADVICE.items() if "jax" in advice.texts}
+    others = {code for code, page in pages.items() if re.search(r"tensorflow\.org|keras\.io", page)}
+    assert others == {"look_at_stages", "smaller_layer"}, "tf.data and Keras serve JAX, too"
 
 
 def test_without_steps_compilation_in_most_of_the_capture_is_the_cause(tmp_path: Path) -> None:

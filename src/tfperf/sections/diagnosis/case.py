@@ -163,7 +163,7 @@ class Case(Struct, frozen=True, kw_only=True):
             step_ms=Range(low_ms, rest_ms.high),
             rest_ms=rest_ms,
             assumption=assumption or advice.assumption,
-            url=advice.urls.get(self.program.api, advice.url),
+            url=advice.page(self.program.api, is_tpu=self.program.is_tpu),
             snippet=advice.snippet(self.program.api, is_tpu=self.program.is_tpu),
             is_per_examples=advice.is_per_examples,
         )

@@ -337,6 +337,9 @@ class Advice(Struct, frozen=True, kw_only=True):
     """0 if the trace does not show the saving."""
     assumption: str = ""
     urls: Mapping[Api, str] = {}
+    """Pages for an API, if they differ."""
+    tpu_url: str = ""
+    """Page for jobs on TPUs, if it differs."""
     is_per_examples: bool = False
     """As in `Action`."""
     on_tpus: Mapping[Api, str] | None = None
@@ -347,6 +350,10 @@ class Advice(Struct, frozen=True, kw_only=True):
     def text(self, api: Api, *, is_tpu: bool) -> str | None:
         """Return the change as text; None if the advice does not apply."""
         return (self.texts if self.on_tpus is None or not is_tpu else self.on_tpus).get(api)
+
+    def page(self, api: Api, *, is_tpu: bool) -> str:
+        """Return the URL of the documentation of the change."""
+        return (is_tpu and self.tpu_url) or self.urls.get(api, self.url)
 
     def snippet(self, api: Api, *, is_tpu: bool) -> str:
         """Return code to type; empty if there is none, or if TPUs have another text."""
@@ -373,6 +380,7 @@ _COPY_AHEAD = "copy ahead: call jax.device_put on the next batch before waiting 
 _SHARD = "shard the batch over all devices (jax.sharding.NamedSharding)"
 _IN_BFLOAT16 = "compute matrix products in bfloat16 (the dtype of layers), and keep parameters in float32"
 _OFFLOADING = "https://docs.jax.dev/en/latest/notebooks/host-offloading.html"
+_TPU_PERFORMANCE = "https://cloud.google.com/tpu/docs/performance-guide"
 _ABOUT_FAILING = "this prevents failures, not slowness: the step may take longer than now"
 
 ADVICE: Mapping[str, Advice] = {
@@ -385,6 +393,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.3, 1.0),
         assumption="batches can be made during the previous step",
         url=f"{GUIDE}/data_performance",
+        urls={"jax": "https://google-grain.readthedocs.io/en/latest/"},
         snippets={
             "keras": "+ model.fit(dataset.prefetch(tf.data.AUTOTUNE))",
             "tensorflow": (
@@ -424,6 +433,8 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 0.75),
         assumption="batches have 32-bit numbers, and 8 or 16 bits suffice",
         url=f"{GUIDE}/gpu_performance_analysis",
+        urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.device_put.html"},
+        tpu_url=_TPU_PERFORMANCE,
         snippets={
             "jax": (
                 "+ batch = jax.device_put(images)  # uint8\n"
@@ -442,6 +453,8 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.9, 1.0),
         assumption="the program can continue without these results in 9 of 10 steps",
         url=f"{GUIDE}/gpu_performance_analysis",
+        urls={"jax": "https://docs.jax.dev/en/latest/async_dispatch.html"},
+        tpu_url=_TPU_PERFORMANCE,
         snippets={
             "tensorflow": ("- print(step, float(loss))\n+ if step % 100 == 0:\n+     print(step, float(loss))"),
             "jax": ("- print(step, float(loss))\n+ if step % 100 == 0:\n+     print(step, float(loss))"),
@@ -474,6 +487,7 @@ ADVICE: Mapping[str, Advice] = {
         ),
         assumption="the model needs only values, not sizes that depend on them",
         url=f"{GUIDE}/gpu_performance_analysis",
+        tpu_url=_TPU_PERFORMANCE,
     ),
     "keep_signature": Advice(
         texts={
@@ -596,6 +610,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 0.9),
         assumption="evaluation every 2nd to 10th time suffices",
         url="https://keras.io/api/models/model_training_apis/",
+        urls={"jax": "https://flax.readthedocs.io/en/latest/mnist_tutorial.html"},
         snippets={
             "keras": "+ model.fit(..., validation_freq=5)",
             "tensorflow": ("- evaluate(model)\n+ if epoch % 5 == 0:\n+     evaluate(model)"),
@@ -611,6 +626,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.9, 1.0),
         assumption="later calls do not retrace",
         url=f"{GUIDE}/profiler",
+        urls={"jax": "https://docs.jax.dev/en/latest/profiling.html"},
         snippets={
             "keras": "+ keras.callbacks.TensorBoard(..., profile_batch=(20, 40))",
             "tensorflow": (
@@ -753,6 +769,8 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.4, 0.5),
         assumption="for the same number of examples, in batches twice as large, if memory and accuracy allow them",
         url=f"{GUIDE}/gpu_performance_analysis",
+        urls={"jax": "https://docs.jax.dev/en/latest/gpu_performance_tips.html"},
+        tpu_url=_TPU_PERFORMANCE,
         is_per_examples=True,
         snippets=in_tensorflow("- dataset = dataset.batch(batch_size)\n+ dataset = dataset.batch(2 * batch_size)"),
     ),
@@ -808,6 +826,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="it does not depend on the previous step; from one request during the step at a time to many",
         url=f"{GUIDE}/data_performance",
+        urls={"jax": "https://google-grain.readthedocs.io/en/latest/"},
         snippets=in_tensorflow(
             "+ def fetch(key):\n"
             "+     return tf.py_function(read, [key], tf.float32)\n"
@@ -833,6 +852,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="a core is free for this work; Python threads take turns, processes and tf.data ops do not",
         url=f"{GUIDE}/data#consuming_python_generators",
+        urls={"jax": "https://google-grain.readthedocs.io/en/latest/"},
         snippets=in_tensorflow(
             "+ dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)\n"
             "+ dataset = dataset.prefetch(2)"
@@ -902,6 +922,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="most of these conversions are then unnecessary",
         url=f"{NVIDIA}/dl-performance-convolutional/index.html",
+        tpu_url=_TPU_PERFORMANCE,
     ),
     "fewer_bytes": Advice(
         texts={
@@ -912,6 +933,8 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.0, 0.5),
         assumption="16 bit halves the time of ops on 32-bit numbers, if the shapes in the profile identify these ops",
         url=f"{GUIDE}/gpu_performance_analysis",
+        urls={"jax": "https://docs.jax.dev/en/latest/gpu_performance_tips.html"},
+        tpu_url=_TPU_PERFORMANCE,
         snippets={"keras": "+ keras.mixed_precision.set_global_policy('mixed_bfloat16')"},
     ),
     "aligned_sizes": Advice(
@@ -920,6 +943,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.0, 1.0),
         assumption="aligned sizes bring these products at most to the performance of aligned products in this capture",
         url=f"{NVIDIA}/dl-performance-matrix-multiplication/index.html",
+        tpu_url=_TPU_PERFORMANCE,
     ),
     "larger_products": Advice(
         texts=everywhere("use a larger batch, or wider layers (multiples of 64)"),
@@ -927,6 +951,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.0, 1.0),
         assumption="for the same number of examples; at most the savings at 30% of the roofline",
         url=f"{NVIDIA}/dl-performance-matrix-multiplication/index.html",
+        tpu_url=_TPU_PERFORMANCE,
         is_per_examples=True,
     ),
     "fewer_exchanges": Advice(
@@ -934,6 +959,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.25, 0.5),
         assumption="for the same number of examples, in batches twice as large",
         url=f"{GUIDE}/distributed_training",
+        urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
         is_per_examples=True,
     ),
     "look_at_host": Advice(
@@ -941,12 +967,14 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="the host can be as fast as the others",
         url=f"{GUIDE}/distributed_training",
+        urls={"jax": "https://docs.jax.dev/en/latest/multi_process.html"},
     ),
     "even_work": Advice(
         texts=everywhere("give all hosts the same work in each step, and look for interruptions (-s hosts)"),
         saves=(0.5, 1.0),
         assumption="all hosts are equally fast",
         url=f"{GUIDE}/distributed_training",
+        urls={"jax": "https://docs.jax.dev/en/latest/multi_process.html"},
     ),
     "even_devices": Advice(
         texts=everywhere(
@@ -969,6 +997,7 @@ ADVICE: Mapping[str, Advice] = {
         },
         on_tpus=everywhere("split arrays so that compute on one part overlaps the exchange of another one"),
         urls={"jax": "https://docs.jax.dev/en/latest/gpu_performance_tips.html"},
+        tpu_url=_TPU_PERFORMANCE,
         saves=(0.0, 1.0),
         assumption="gradients are exchanged as soon as they are available, and compute does not slow down",
         url=f"{GUIDE}/distributed_training",
@@ -978,6 +1007,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="the host can have input as fast as the other hosts",
         url=f"{GUIDE}/data_performance_analysis",
+        urls={"jax": "https://docs.jax.dev/en/latest/multi_process.html"},
     ),
     "use_all_devices": Advice(
         texts={
@@ -1017,6 +1047,8 @@ ADVICE: Mapping[str, Advice] = {
         ),
         assumption="the ops do not need the host",
         url=f"{GUIDE}/gpu_performance_analysis",
+        urls={"jax": "https://docs.jax.dev/en/latest/gpu_performance_tips.html"},
+        tpu_url=_TPU_PERFORMANCE,
     ),
     "use_less_memory": Advice(
         on_tpus=everywhere("use a smaller batch, or bfloat16, which halves activations"),
@@ -1074,6 +1106,8 @@ ADVICE: Mapping[str, Advice] = {
         texts=everywhere("use a smaller batch"),
         assumption="fewer examples per call are acceptable",
         url=f"{GUIDE}/gpu_performance_analysis",
+        urls={"jax": "https://docs.jax.dev/en/latest/device_memory_profiling.html"},
+        tpu_url=_TPU_PERFORMANCE,
     ),
     "halve_activations": Advice(
         texts={
@@ -1114,6 +1148,7 @@ ADVICE: Mapping[str, Advice] = {
         },
         assumption=_ABOUT_FAILING,
         url=f"{GUIDE}/gpu",
+        urls={"jax": "https://docs.jax.dev/en/latest/gpu_memory_allocation.html"},
         snippets=in_tensorflow("  TF_GPU_ALLOCATOR=cuda_malloc_async python train.py"),
     ),
     "release_tensors": Advice(
@@ -1130,6 +1165,8 @@ ADVICE: Mapping[str, Advice] = {
         },
         assumption=_ABOUT_FAILING,
         url=f"{GUIDE}/gpu",
+        urls={"jax": "https://docs.jax.dev/en/latest/device_memory_profiling.html"},
+        tpu_url=_TPU_PERFORMANCE,
         snippets=everywhere("- losses.append(loss)\n+ losses.append(float(loss))"),
     ),
     "pass_arrays": Advice(
@@ -1147,6 +1184,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.7, 1.0),
         assumption="all replicas have the same work",
         url=f"{GUIDE}/distributed_training",
+        urls={"jax": "https://docs.jax.dev/en/latest/sharded-computation.html"},
     ),
     "use_graph_ops": Advice(
         texts={
@@ -1181,6 +1219,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.9, 1.0),
         assumption="the text is not needed in each step",
         url=f"{API}/print",
+        urls={"jax": "https://docs.jax.dev/en/latest/debugging/print_breakpoint.html"},
         snippets={**in_tensorflow("- tf.print(loss)"), "jax": "- jax.debug.print('{}', loss)"},
     ),
     "prepare_ahead": Advice(
@@ -1260,6 +1299,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.6, 1.0),
         assumption="a batch reads few of the rows, and the model trains as well with such an optimizer",
         url=f"{API}/IndexedSlices",
+        urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.numpy.ndarray.at.html"},
     ),
     "fuse_update": Advice(
         texts={
@@ -1301,6 +1341,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.7, 1.0),
         assumption="the one-hot vectors are made from ids",
         url=f"{API}/gather",
+        urls={"jax": "https://docs.jax.dev/en/latest/_autosummary/jax.numpy.take.html"},
         snippets={
             **in_tensorflow("- y = tf.matmul(tf.one_hot(ids, depth), weights)\n+ y = tf.gather(weights, ids)"),
             "jax": ("- y = jax.nn.one_hot(ids, depth) @ weights\n+ y = weights[ids]"),
@@ -1311,6 +1352,8 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.4, 0.5),
         assumption="for the same number of examples, in batches twice as large, if memory and accuracy allow them",
         url=f"{GUIDE}/gpu_performance_analysis",
+        urls={"jax": "https://docs.jax.dev/en/latest/gpu_performance_tips.html"},
+        tpu_url=_TPU_PERFORMANCE,
         is_per_examples=True,
     ),
     "smaller_layer": Advice(
@@ -1352,6 +1395,7 @@ ADVICE: Mapping[str, Advice] = {
         saves=(0.5, 1.0),
         assumption="the job without the profiler is faster by the measured overhead",
         url=f"{GUIDE}/profiler",
+        urls={"jax": "https://docs.jax.dev/en/latest/profiling.html"},
         snippets={
             "tensorflow": (
                 "+ options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=1, python_tracer_level=0)\n"
