@@ -71,7 +71,7 @@ def _group_table(by: Grouping, group: str, details: str = "") -> TableSpec:
             "total_ms", "Total", float, "ms", "sum of times including nested ops, which count repeatedly", level="data"
         ),
         Column("self_ms", "Self", float, "ms", "time excluding nested ops"),
-        Column("forward_self_ms", "Forward", float, "ms", "self time outside the backward pass", level=passes_level),
+        Column("forward_self_ms", "Forward", float, "ms", "self time outside the backward pass", level="data"),
         Column("backward_self_ms", "Backward", float, "ms", "self time in the backward pass", level=passes_level),
         Column("self_with_idle_percent", "With idle", float, "%", _WITH_IDLE, level="data"),
     )

@@ -2,8 +2,8 @@
 
 Op names are paths: scopes, then the op's own name. Keras creates a scope for a model and for each of its layers; the
 backward pass repeats the path below `gradient_tape`. JAX puts its transforms around scopes: `jvp(encoder)/attention` in
-the forward pass of a gradient, `transpose(jvp(encoder))/attention` in the backward pass, `vmap()` without a scope; a
-fusion has the names of several ops, separated by semicolons.
+the forward pass of a gradient, `transpose(jvp(encoder))/attention` in the backward pass, `vmap()` without a scope. XLA
+joins the names of ops that become one: `f/a;f/b`, `f/(a:b)`; the first one counts.
 """
 
 from __future__ import annotations
@@ -28,10 +28,12 @@ from tfperf.trace.event_names import name_of_repeated, pattern_of
 NO_SCOPE, NO_OP, COPIES, INPUT = "(no scope)", "(no op)", "(copies without op)", "(input pipeline)"
 
 _BACKWARD = re.compile(r"(?:^|/)(?:gradient_tape|gradients)(?:_\d+)?(?:/|$)|(?:^|[/(])transpose\(")
-_TRANSFORMED = re.compile(r"(?:jvp|transpose|vmap)\((.*)\)")
+_TRANSFORMED = re.compile(r"(?:jvp|transpose|vmap|remat|checkpoint)\((.*)\)")
+_JOINED = re.compile(r"(?:(.*)/)?\(([^:]*):.*\)")
 _WRAPPER = re.compile(
     r"(?:Stateful)?PartitionedCall(?:_\d+)?|replica_\d+|while|body|cond|then|else|_?_?\d+"
-    r"|jit\(.*\)|branch_\d+_fun|closed_call|checkpoint|rematted_computation|"
+    r"|(?:jit|pjit|pmap)\(.*\)|pjit|shard_map|branch_\d+_fun|closed_call|custom_[jv]vp_call|checkpoint|remat\d*"
+    r"|rematted_computation|"
 )
 _MODEL = re.compile(r"(?:sequential|model|functional)(?:_\d+)?", re.IGNORECASE)
 _NO_MODEL = re.compile(
@@ -42,6 +44,7 @@ _OPTIMIZER = re.compile(
     r"(?:adam|adamw|adamax|nadam|sgd|momentum|rmsprop|adagrad|adadelta|adafactor|ftrl|lamb|lion|muon|lossscale\w*)(?:_\d+)?",
     re.IGNORECASE,
 )
+_OF_OPTIMIZER = " (optimizer)"
 PATH_READ = 4096
 """Characters of a name that are read, because hostile files contain long names."""
 
@@ -135,7 +138,7 @@ def group_ops(table: OpTable, by: Grouping, keep: Bools | None = None) -> GroupT
 def is_backward(name: str) -> bool:
     """Return whether an op belongs to the backward pass."""
     is_possible = "gradient" in name or "transpose(" in name
-    return is_possible and _BACKWARD.search(name[:PATH_READ].partition(";")[0]) is not None
+    return is_possible and _BACKWARD.search(_first_name(name)) is not None
 
 
 def group_without_path(key: OpKey) -> str:
@@ -147,8 +150,15 @@ def group_without_path(key: OpKey) -> str:
     return INPUT if key.type == "Dataset" else ""
 
 
+def _first_name(name: str) -> str:
+    """Return the start of a name, up to the second of several joined ones."""
+    name = name[:PATH_READ].partition(";")[0]
+    joined = _JOINED.fullmatch(name) if name.endswith(")") else None
+    return f"{joined[1] or ''}/{joined[2]}" if joined else name
+
+
 def _path(name: str) -> list[str]:
-    scopes = name[:PATH_READ].partition(";")[0].split("/")[:-1]
+    scopes = _first_name(name).split("/")[:-1]
     return [of_model for scope in scopes if (of_model := _scope_of_model(scope))]
 
 
@@ -164,15 +174,18 @@ def _scope_of_model(scope: str) -> str:
 def models_of(keys: Iterable[OpKey]) -> frozenset[str]:
     """Return the outermost scopes with several layers inside, which are models unless named otherwise.
 
-    Only the forward pass is used: a layer contains ops there, while in the backward pass the ops of the forward pass
-    are scopes.
+    Scopes of blocks that differ only in a number (`block_0`, `block_1`) are repeated layers. Only the forward pass is
+    used: a layer contains ops there, while in the backward pass the ops of the forward pass are scopes.
     """
     inside: dict[str, set[str]] = {}
     for key in keys:
         path = () if is_backward(key.name) or group_without_path(key) else _path(key.name)
         if path:
             inside.setdefault(path[0], set()).update(path[1:2])
-    return frozenset(root for root, below in inside.items() if len(below) > 1 and not _NO_MODEL.fullmatch(root))
+    patterns = {root: pattern_of(f"{root}/") for root in inside}
+    count = Counter(patterns.values())
+    models = (root for root, below in inside.items() if len(below) > 1 and count[patterns[root]] == 1)
+    return frozenset(root for root in models if not _NO_MODEL.fullmatch(root))
 
 
 def layer_of(name: str, models: frozenset[str] = frozenset()) -> str:
@@ -181,7 +194,7 @@ def layer_of(name: str, models: frozenset[str] = frozenset()) -> str:
     if not path:
         return NO_SCOPE
     if _OPTIMIZER.fullmatch(path[0]):
-        return f"{path[0]} (optimizer)"
+        return path[0] + _OF_OPTIMIZER
     is_model = path[0] in models or _MODEL.fullmatch(path[0])
     return path[1] if is_model and len(path) > 1 else path[0]
 
@@ -248,7 +261,9 @@ def stacker(keys: Sequence[OpKey], by: StackedBy) -> Callable[[OpKey], Stack]:
         if group:
             return (group, key.name or key.type)
         if by == "layer":
-            return (layer_of(key.name, models), BACKWARD if is_backward(key.name) else FORWARD, key.type or key.name)
+            layer = layer_of(key.name, models)
+            passes = () if layer.endswith(_OF_OPTIMIZER) else (BACKWARD if is_backward(key.name) else FORWARD,)
+            return (layer, *passes, key.type or key.name)
         scopes = tuple(scope for scope in key.name[:PATH_READ].split("/") if scope)
         return scopes if len(scopes) > 1 else (NO_SCOPE, key.name or key.type)
 
