@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import event, gpu, host, marks, repeat, results_of, trace_of
+from builders import event, gpu, host, logdir_of, marks, repeat, results_of, trace_of
 from sections.diagnosis.made import bounds
-from sections.hosts.jobs import FETCH, OP, job
+from sections.hosts.jobs import FETCH, OP, host_of_job, job
 
+import tfperf
 from tfperf.analysis.load import Analysis
 from tfperf.analysis.registry import AnySection
 from tfperf.sections.diagnosis.cause import Cause, Range
@@ -51,6 +52,20 @@ def test_python_that_holds_others_up_is_blamed_once(tmp_path: Path) -> None:
     assert "b is the last host in 4 of 4 steps" in found["python_between_steps"].detail
     assert found["straggler"].cost_percent is None
     assert found["straggler"].detail == "b spends 20.0 ms more per step on Python or I/O between calls than the others"
+
+
+@pytest.mark.parametrize("delays_us", [(1_000.0, 20_000.0), (20_000.0, 1_000.0)])
+def test_python_between_calls_is_that_of_the_late_host(tmp_path: Path, delays_us: tuple[float, float]) -> None:
+    """One host computes and the other waits; the first of them in the run is not always the late one."""
+    whats = ("$data.py:3 shuffled", "$<unknown> recv_into")
+    a, b = (
+        host_of_job([delay] * 4, [20_000] * 4, what=what, called=True)
+        for delay, what in zip(delays_us, whats, strict=True)
+    )
+    first = tfperf.load(logdir_of(tmp_path, a=a, b=b), sections=ALL)["diagnosis"].causes[0]
+    does, where = ("computes", "data.py:3 shuffled") if delays_us[0] > delays_us[1] else ("waits", "recv_into")
+    assert first.title == f"Python between calls, which {does},"
+    assert first.detail.startswith(f"100.0% of it in {where}; ")
 
 
 def test_hosts_that_are_late_in_turn(tmp_path: Path) -> None:

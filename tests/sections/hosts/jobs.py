@@ -26,8 +26,12 @@ def host_of_job(  # noqa: PLR0913  (each is a property of the job)
     marked: bool = True,
     clock_us: float = 0.0,
     exchanges_from: int = 0,
+    called: bool = False,
 ) -> bytes:
-    """A host that does `what` for its delay in each step, then its work, then exchanges; None of `what` is a pause."""
+    """A host that does `what` for its delay in each step, then its work, then exchanges; None of `what` is a pause.
+
+    `called`: the work and the exchange are inside a call.
+    """
     events: list[Event] = []
     start = 0.0
     for number, (delay, longest) in enumerate(zip(delays_us, longest_us, strict=True)):
@@ -40,6 +44,8 @@ def host_of_job(  # noqa: PLR0913  (each is a property of the job)
             )
         if what and delay:
             events.append(event(what, start, delay))
+        if called:
+            events.append(event("EagerExecute", start + delay, step - delay))
         events.append(event("Conv2D:Conv2D", start + delay, WORK_US))
         if number >= exchanges_from:
             keys = {"group_key": 1, "instance_key": number + first + 100}

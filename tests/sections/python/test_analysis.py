@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import Event, event, host, line, marks, plane, results_of, rows_of, trace_of
+from builders import Event, event, host, line, marks, plane, repeat, results_of, rows_of, trace_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -272,6 +272,17 @@ def test_waiting_for_a_run_of_jax_is_a_call_and_numpy_may_wait_too(tmp_path: Pat
     frames = ("$api.py:2490 try_to_block", 20, 50), ("$numpy asarray", 70, 30)
     found = between(tmp_path, *frames, call="PjitFunction(step)", outside_us=30)
     assert (found.framework_share, found.waiting_share, found.computing_share) == (0.0, 0.0, 0.0)
+
+
+def test_of_several_hosts_the_one_with_most_time_between_calls_counts(tmp_path: Path) -> None:
+    traces = []
+    for name, python_us in (("a", 30), ("b", 80), ("c", 10)):
+        in_step = event("EagerExecute", 0, 100 - python_us), event(f"${name}.py:1 f", 100 - python_us, python_us)
+        (tmp_path / name).mkdir()
+        traces.append(trace_of(tmp_path / name, host(*marks(5), *repeat(5, *in_step))))
+    found: PythonTimes = results_of(*traces)["python"]
+    assert found.between is not None
+    assert (found.between.function, found.between.total_ps) == ("b.py:1 f", 5 * 80 * US)
 
 
 def test_without_frames_nothing_is_known(tmp_path: Path) -> None:

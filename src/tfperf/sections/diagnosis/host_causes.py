@@ -19,7 +19,7 @@ from tfperf.trace.steps.steps import COLLECTION, INFERENCE, RETRACE, SLOW_FIRST
 if TYPE_CHECKING:
     from tfperf.sections.functions.analysis import Functions, FunctionStats
     from tfperf.sections.functions.eager import FetchKind
-    from tfperf.sections.python.analysis import BetweenCalls
+    from tfperf.sections.python.analysis import BetweenCalls, PythonTimes
 
 _SMALL_DEVICE_SHARE = 0.25
 _FIXED_PERCENT = 20.0
@@ -560,9 +560,14 @@ def _rare_collections(case: Case) -> Cause | None:
     )
 
 
+def _python(case: Case) -> PythonTimes:
+    """Return the Python activity of the host that sets the pace, else of all hosts."""
+    return case.results["python"] if case.pace is None else case.results.hosts[case.pace]["python"]
+
+
 def _between(case: Case) -> BetweenCalls | None:
     """Return the Python frames between calls; None without frames, or for another kind of step."""
-    between = case.results["python"].between
+    between = _python(case).between
     is_about_these = case.is_headline and not case.results.is_other_kind
     return between if is_about_these and between is not None and between.total_ps else None
 
@@ -791,7 +796,7 @@ def late_python(case: Case) -> Cause | None:
     share = 0.0 if loop is None else loop.late(case.share("all_others")) * (1.0 - loop.calling_share)
     if loop is None or min(share, case.ledger.left("all_others")) < LEAST_PERCENT:
         return None
-    between = case.results["python"].between
+    between = _python(case).between
     function = "" if between is None else between.function
     detail = f"most of it in {without_middle(function, LONGEST_NAME)}; " if function else ""
     return case.cause(

@@ -73,7 +73,8 @@ class PythonTimes(Tabular, frozen=True, kw_only=True):
     all_others_ps: int | None = None
     """Time in these steps without an event that has a category; None unless known for all hosts."""
     between: BetweenCalls | None = None
-    """Activity while the calling thread is in no call; None if unknown. With several hosts, of the first."""
+    """Activity while the calling thread is in no call; None if unknown. With several hosts, of the one with most such
+    time."""
 
     @property
     def own(self) -> tuple[PythonTime, ...]:
@@ -202,7 +203,9 @@ def combine(hosts: Sequence[PythonTimes]) -> PythonTimes:
         step_count=sum(host.step_count for host in with_frames),
         step_ps=sum(host.step_ps for host in with_frames),
         all_others_ps=sum(others) if others and len(others) == len(with_frames) else None,
-        between=next((host.between for host in with_frames if host.between is not None), None),
+        between=max(
+            (host.between for host in with_frames if host.between is not None), key=attrgetter("total_ps"), default=None
+        ),
     )
 
 
