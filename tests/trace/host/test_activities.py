@@ -206,3 +206,13 @@ def test_on_a_thread_of_an_executor_xla_compiles_from_the_end_of_the_op_before(t
 def test_what_the_trace_does_not_surround_is_only_the_backend(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, host(event("$f.py:1 f", 0, 50), event("CpuCompiler::RunBackend", 10, 20)))
     assert microseconds(xla_compilations(trace)) == [(10, 30)]
+
+
+def test_the_launching_call_tells_between_what_a_kernel_of_rocm_copies(tmp_path: Path) -> None:
+    calls = ("hipMemcpyHtoDAsync", "hipMemcpyDtoHAsync", "hipMemcpyDtoDAsync", "hipGraphLaunch")
+    launches = host(*(event(name, 10 * at, 5, correlation_id=at + 1) for at, name in enumerate(calls)))
+    copies = [event("__amd_rocclr_copyBuffer.kd", 100 + 10 * at, 5, correlation_id=at + 1) for at in range(5)]
+    trace = trace_of(tmp_path, launches, plane("/device:GPU:0", line("Stream #1", *copies)))
+    codes = device_codes(trace, "corrected")[trace.device_rows]
+    within = Activity.DEVICE_TO_DEVICE
+    assert codes.tolist() == [Activity.HOST_TO_DEVICE, Activity.DEVICE_TO_HOST, within, within, within]

@@ -45,6 +45,7 @@ from tfperf.trace.event_names import (
     mask,
     parse_op,
 )
+from tfperf.trace.host.launches import launch_links
 from tfperf.trace.host_trace import HostTrace, once, rows_of
 from tfperf.trace.nesting import hold, last_around, nest, outermost
 
@@ -193,6 +194,15 @@ def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
         kinds = (re.search(_COPY_KIND, text) for text in copies.texts)
         kind = np.array([_copy_direction(copy[1]) if copy else 0 for copy in kinds], np.uint8)[copies.value]
         codes[copies.event] = np.where(kind > 0, kind, codes[copies.event])
+    copying_kernels = trace.device_rows[mask(trace.names, is_copying_kernel)[trace.name[trace.device_rows]]]
+    if len(copying_kernels):
+        links = launch_links(trace, np.sort(copying_kernels))
+        calls = trace.name[links.host]
+        by_call = np.full(len(trace.names), Activity.DEVICE_TO_DEVICE, np.uint8)
+        for index in distinct(calls).tolist():
+            if (copy := re.match(_COPY, trace.names[index])) is not None:
+                by_call[index] = _copy_direction(copy[1])
+        codes[links.device] = by_call[calls]
     return codes
 
 
@@ -229,9 +239,14 @@ def _corrected_device(name: str) -> Activity:
         return _copy_direction(copy[1])
     if is_collective_kernel(name):
         return Activity.COLLECTIVES
-    if "__amd_rocclr_copybuffer" in name.lower():
+    if is_copying_kernel(name):
         return Activity.DEVICE_TO_DEVICE
     return _COMPUTE[bits_of_name(name)]
+
+
+def is_copying_kernel(name: str) -> bool:
+    """Return whether the kernel is ROCm's copy of a buffer, within a device or from or to a host."""
+    return "__amd_rocclr_copybuffer" in name.lower()
 
 
 class ActivityTimes(Struct, frozen=True):
