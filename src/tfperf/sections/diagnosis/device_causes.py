@@ -96,7 +96,10 @@ def launch_bound(case: Case) -> Cause | None:
 
 
 def compute_in_32_bit(case: Case) -> Cause | None:
-    """Check for 32-bit kernels that tensor cores could run in 16 bit, averaged over working devices."""
+    """Check for 32-bit kernels that tensor cores could run in 16 bit, averaged over working devices.
+
+    Small products take as long in 16 bit, so they do not count.
+    """
     if not case.results.has_device:
         return None
     kernels = case.results["kernels"]
@@ -104,7 +107,8 @@ def compute_in_32_bit(case: Case) -> Cause | None:
     known = [(low, high) for low, high in pairs if low is not None and high is not None]
     if not known:
         return None
-    least, most = (sum(shares) / len(known) for shares in zip(*known, strict=True))
+    large = _large_share(case.results["roofline"])
+    least, most = (large * sum(shares) / len(known) for shares in zip(*known, strict=True))
     if min(most, case.ledger.left("device_compute")) < LEAST_PERCENT:
         return None
     first = next(iter(kernels.missed_tensor_cores()), "")
@@ -116,7 +120,7 @@ def compute_in_32_bit(case: Case) -> Cause | None:
         "32-bit compute",
         cost,
         detail,
-        actions=(_mixed_precision(case, cost, kernels),),
+        actions=(_mixed_precision(case, cost, kernels, large),),
         rests_on=rests_on,
         confidence="medium",
     )
@@ -125,7 +129,7 @@ def compute_in_32_bit(case: Case) -> Cause | None:
 _PRECISIONS: tuple[Part, ...] = ("compute_16", "compute_32", "compute_unknown")
 
 
-def _mixed_precision(case: Case, cost: Range, kernels: Kernels) -> Action | None:
+def _mixed_precision(case: Case, cost: Range, kernels: Kernels, large: float) -> Action | None:
     """Return the advice to compute in 16 bit: by a rule of thumb, limited by the roofline."""
     advice, least = ADVICE["mixed_precision"], time_in_16_bit(case.results["roofline"])
     shares = []
@@ -133,11 +137,31 @@ def _mixed_precision(case: Case, cost: Range, kernels: Kernels) -> Action | None
         known = [each for each in kernels.precision if part in each.by_step_ps]
         whole = sum(each.total_ps(kind) or 0 for each in known for kind in _PRECISIONS)
         shares.append(percent(sum(each.total_ps(part) or 0 for each in known), whole) or 0.0)
-    rests_on = f"applies only to 32-bit products, {stated(Range(shares[0], max(shares)))} of kernel time"
+    products = f"32-bit products{' that are not small' * (large < 1.0)}"
+    of_kernels = Range(shares[0], max(shares)).scaled(large)
+    rests_on = f"applies only to {products}, {stated(of_kernels)} of kernel time"
     if least is None or 1.0 - least >= advice.saves[1]:
         return case.action("mixed_precision", cost, assumption=f"{rests_on}; {advice.assumption}")
     text = f"{rests_on}; at the 16-bit roofline they still take {format_percent(100.0 * least)}% of it"
     return case.action("mixed_precision", cost, Range(min(advice.saves[0], 1.0 - least), 1.0 - least), text)
+
+
+def _large_share(roofline: Roofline | None) -> float:
+    """Return the share of products that are not small in the time of all products in float32, from 0 to 1.
+
+    Products with unknown work count like the others. Faster ones than the 32-bit peak run on tensor cores.
+    """
+    if roofline is None or (peak := roofline.peaks.flops_per_second("fp32")) is None:
+        return 1.0
+    products = [
+        row for row in _products_in_32_bit(roofline) if (row.work.flops or 0.0) * 1e12 <= peak * row.work.time_ps
+    ]
+    whole_ps = _time_ps(products)
+    return 1.0 - _time_ps(row for row in products if row.is_small) / whole_ps if whole_ps else 1.0
+
+
+def _products_in_32_bit(roofline: Roofline) -> list[RooflineOp]:
+    return [row for row in roofline.ops if row.op.matrix_flops and row.work.precision == "fp32" and row.work.bytes]
 
 
 def converted_fp8(case: Case) -> Cause | None:
@@ -856,13 +880,13 @@ def _larger_products(case: Case, rows: list[RooflineOp], cost: Range) -> Action 
 def time_in_16_bit(roofline: Roofline | None) -> float | None:
     """Return the minimum time of float32 products in 16 bit by the roofline, as a share (0 to 1) of their time.
 
-    None if the work of these products, or any peak, is unknown.
+    Small products do not count. None if the work of these products, or any peak, is unknown.
     """
     if roofline is None or not roofline.peaks.bytes_per_second:
         return None
     peaks = [roofline.peaks.flops_per_second(precision) for precision in ("fp16", "bf16")]
     peak, bandwidth = max((each for each in peaks if each), default=None), roofline.peaks.bytes_per_second
-    rows = [row for row in roofline.ops if row.op.matrix_flops and row.work.precision == "fp32" and row.work.bytes]
+    rows = [row for row in _products_in_32_bit(roofline) if not row.is_small]
     now_ps = sum(row.work.time_ps for row in rows)
     if not now_ps or peak is None:
         return None

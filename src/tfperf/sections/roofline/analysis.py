@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from tfperf.analysis.registry import Host, Results, Tabular
 from tfperf.base.arrays import MOST, Bools, Int64s, capped_sum, covers, group_equal, union
 from tfperf.base.display import Plotted
-from tfperf.base.units import percent
+from tfperf.base.units import PS_PER_US, percent
 from tfperf.formats.hlo.cost_rules import Product
 from tfperf.sections.ops.analysis import op_runs
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _AGAIN = ("rematted_computation", "checkpoint/", "/remat")
 """Parts of the names of recomputed ops."""
+_SMALL_PS = 10 * PS_PER_US
+"""A run that takes less than this at the roofline has little work: an op takes some microseconds to start and end."""
 
 
 class RooflineOp(Struct, frozen=True, kw_only=True):
@@ -39,6 +41,12 @@ class RooflineOp(Struct, frozen=True, kw_only=True):
     op: HloOp | FrameworkOp
     work: Work
     judged: Judged
+
+    @property
+    def is_small(self) -> bool:
+        """Return whether a run has too little work to come near a peak: the fixed time of any op is a part of it."""
+        least_ps = self.work.time_ps * (self.judged.roofline_percent or 0.0) / 100.0
+        return self.judged.bound == "latency" and least_ps < _SMALL_PS * self.op.runs
 
 
 class Utilisation(Struct, frozen=True, kw_only=True):
