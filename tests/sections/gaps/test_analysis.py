@@ -82,7 +82,7 @@ def test_of_many_errors_of_the_profiler_the_rest_is_counted(tmp_path: Path) -> N
 
 def test_what_only_captures_of_tfperf_record_is_said_once(tmp_path: Path) -> None:
     text = notes(trace_of(tmp_path, HOST))
-    assert "(host CPU cores, host memory and TensorFlow and Python versions): recorded only by tfperf captures" in text
+    assert "(host CPU cores, host memory and framework and Python versions): recorded only by tfperf captures" in text
     added = {"cpu_affinity": 2, "memory_bytes": 1 << 30, "tensorflow_version": "2.21.0"}
     assert "recorded only by" not in notes(trace_of(tmp_path, HOST, plane(CAPTURE_PLANE, stats=added)))
 
@@ -90,7 +90,7 @@ def test_what_only_captures_of_tfperf_record_is_said_once(tmp_path: Path) -> Non
 def test_cores_that_tf_data_counts_are_no_gap(tmp_path: Path) -> None:
     text = notes(trace_of(tmp_path, host(iterator_call("Root", 0, 10, 1, cpu_budget=2))))
     assert "cores" not in text
-    assert "(host memory and TensorFlow and Python versions): recorded only by tfperf captures" in text
+    assert "(host memory and framework and Python versions): recorded only by tfperf captures" in text
 
 
 def test_unknown_ops_in_graphs_have_a_share(tmp_path: Path) -> None:

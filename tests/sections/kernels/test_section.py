@@ -52,8 +52,8 @@ def test_the_line_of_a_device_adds_up(tmp_path: Path) -> None:
     streams = (line(f"Stream #{number}", each, id=number) for number, each in enumerate(work, 1))
     made = section(tmp_path, host(event("f", 0, 100)), plane("/device:GPU:0", *streams))
     assert fact(made, "device_time_GPU:0") == (
-        "0.040 ms compute + 0.020 ms copies + 0.040 ms idle = 0.100 ms wall",
-        "kernels sum to 0.050 ms, because streams overlap; 0.010 ms of copies overlap compute",
+        "0.040 ms compute + 0.020 ms copies and memsets + 0.040 ms idle = 0.100 ms wall",
+        "kernels sum to 0.050 ms, because kernels overlap; 0.010 ms of copies and memsets overlap compute",
     )
 
 
@@ -163,8 +163,8 @@ def test_gaps_in_what_is_known_are_said(tmp_path: Path) -> None:
     notes = " ".join(made.notes)
     assert "has no op for 50.0% of the kernel time" in notes
     assert "sum of static and dynamic" in " ".join(made.detail_notes), "only --by kernel shows shared memory"
-    assert "1 of 2 kernels started before their launching call returned" in notes
-    assert "1 of 2 kernels start before their launching call: the clocks" in notes
+    assert "1 of 2 launching calls returned after their first kernel had started" in notes
+    assert "1 of 2 launching calls began after their first kernel had started: the clocks" in notes
     assert "1 of 3 kernels have no known host call" in notes
 
 

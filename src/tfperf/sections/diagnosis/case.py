@@ -224,7 +224,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
 
 def count_devices(case: Case) -> tuple[int, int]:
-    """Return the number of devices without events, or without events in the steps, and the number of listed devices."""
+    """Return the number of unused devices (`idle.DOES_NOTHING`), and the number of listed devices."""
     environment = case.results["environment"]
     silent = sum(host.idle_devices for host in environment)
     if case.results.has_device:

@@ -201,14 +201,14 @@ def converted_fp8(case: Case) -> Cause | None:
 
 
 def idle_devices(case: Case) -> Cause | None:
-    """Check for devices without events, or without events in the steps, while others work."""
+    """Check for devices without events, or with copies only outside of the steps, while others work."""
     if not case.is_headline or lacks_devices(case.results["steps"]):
         return None
     silent, total = count_devices(case)
     on_host = case.program.op_percent or 0.0
     if not silent or (silent == total and on_host < _HOST_WORKS_PERCENT):
         return None
-    detail, ops = "they appear in the profile but run nothing during the steps", case.quantity("ops", on_host)
+    detail, ops = "they appear in the profile but run nothing except copies outside of the steps", case.quantity("ops", on_host)
     if silent == total:
         detail = f"ops run on the host for {ops} of the step"
     is_spread = total - silent > 1

@@ -21,7 +21,7 @@ _CAPTURES = "tfperf.profile, ProfileCallback, tfperf run, tfperf.serve"
 _NOT_IN_TRACES: dict[str, Callable[[HostEnvironment], object]] = {
     "host CPU cores": lambda host: host.cores,
     "host memory": lambda host: host.facts.memory_bytes,
-    "TensorFlow and Python versions": lambda host: host.facts.tensorflow_version or host.jax_version,
+    "framework and Python versions": lambda host: host.facts.tensorflow_version or host.jax_version,
 }
 """Data that a profile alone never contains."""
 

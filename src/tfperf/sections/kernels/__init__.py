@@ -103,9 +103,9 @@ _LAUNCH_COLUMNS = (
     Column("queued_median_us", "Queued", float, "us", "median delay while the stream has earlier work", "data"),
     Column("queued_p95_us", "Queued p95", float, "us", "95% of these delays are shorter", level="data"),
     Column("queued_max_us", "Queued max", float, "us", "the longest time in the queue", level="data"),
-    Column("unqueued_percent", "No queue", float, "%", "calls with a kernel that starts on an idle stream"),
-    Column("early", "Early", int, "count", "calls that return after their kernel starts", level="data"),
-    Column("before", "Before call", int, "count", "kernels that start before their call: clocks differ", level="data"),
+    Column("unqueued_percent", "No queue", float, "%", "calls whose first kernel starts on an idle stream"),
+    Column("early", "Early", int, "count", "calls that return after their first kernel starts", level="data"),
+    Column("before", "Before call", int, "count", "calls that begin after their first kernel: clocks differ", level="data"),
     Column("tiny_kernel_percent", "Tiny", float, "%", "kernels shorter than 10 us / all kernels"),
     Column("tiny_time_percent", "Tiny of time", float, "%", "time of these kernels / time of all kernels"),
     Column(
@@ -138,12 +138,12 @@ _DEVICE_TIME_COLUMNS = (
     Column("device", "Device", str, "", "the device"),
     Column("compute_ms", "Compute", float, "ms", "wall time in which a kernel that is not a collective runs"),
     Column("collectives_alone_ms", "Collectives", float, "ms", "wall time of collectives, not overlapped by compute"),
-    Column("copies_alone_ms", "Copies", float, "ms", "wall time of copies and fills, not overlapped by kernels"),
+    Column("copies_alone_ms", "Copies", float, "ms", "wall time of copies and memsets, not overlapped by kernels"),
     Column("idle_ms", "Idle", float, "ms", "the rest of the capture"),
     Column("wall_ms", "Wall", float, "ms", "duration of the capture: compute + collectives + copies + idle"),
-    Column("kernel_sum_ms", "Kernels sum", float, "ms", "sum over kernels, more than wall time if streams overlap"),
+    Column("kernel_sum_ms", "Kernels sum", float, "ms", "sum over kernels, more than wall time if kernels overlap"),
     Column("collectives_ms", "All collectives", float, "ms", "wall time of collectives, including overlap"),
-    Column("copies_ms", "All copies", float, "ms", "wall time of copies and fills, including overlap"),
+    Column("copies_ms", "All copies", float, "ms", "wall time of copies and memsets, including overlap"),
 )
 
 _API_COLUMNS = (

@@ -500,7 +500,7 @@ class DeviceTotals(Struct, frozen=True, kw_only=True):
     idle_ps: int
     wall_ps: int
     kernel_sum_ps: int
-    """Sum over kernels, collectives included, which exceeds their wall time if streams overlap."""
+    """Sum over kernels, collectives included, which exceeds their wall time if kernels overlap."""
     collectives_ps: int
     """Wall time of collectives, including those that overlap compute."""
     copies_ps: int
@@ -661,7 +661,7 @@ class DeviceLaunches(Struct, frozen=True, kw_only=True):
     early: int
     """Calls that returned after their kernel started, which is normal."""
     before: int
-    """Kernels that start before their call, which means that host and device clocks disagree."""
+    """Calls whose first kernel starts before them, which means that host and device clocks disagree."""
     shorter_than_call_percent: float | None
     """Share of kernels shorter than their call, among calls that launch one kernel."""
     kernels_per_step: float | None

@@ -33,15 +33,15 @@ _BY_NAME = "One row per kernel name. Use --by kernel for a row per op and launch
 _NO_KERNELS = "No kernels: the devices recorded only copies or derived lines."
 _TPU = "TPUs run whole programs, not kernels. -s ops lists their ops, -s xla their HLO ops."
 _SHARED_MEMORY = "Shared memory is the sum of static and dynamic: the profile does not record them separately."
-_EARLY = "Negative delays: {:,} of {:,} kernels started before their launching call returned."
+_EARLY = "Negative delays: {:,} of {:,} launching calls returned after their first kernel had started."
 _AT_LEAST = (
     "GB/s is between bytes / time in flight and bytes / time waited: a copy may wait for another one, or finish "
     "before the core waits for it."
 )
 _UNMATCHED = "{:,} of {:,} kernels have no known host call."
 _BEFORE = (
-    "{:,} of {:,} kernels start before their launching call: the clocks of host and device disagree, so delays are "
-    "wrong by that difference."
+    "{:,} of {:,} launching calls began after their first kernel had started: the clocks of host and device disagree, "
+    "so delays are wrong by that difference."
 )
 _AS_TENSORFLOW = (
     "As in TensorFlow's profiler: only kernels with launch details, its rules for tensor cores, and whole nanoseconds. "
@@ -121,14 +121,14 @@ def _device_fact(device: DeviceTotals, *, several_hosts: bool) -> Fact:
         waiting = f" + {copies} waiting for data" * bool(device.copies_alone_ps)
         text = f"{compute} in {'other ' * bool(collectives)}ops{collectives}{waiting} + {idle} idle = {wall}"
         return Fact(f"device_time_{label}", label, f"{text}, first to last op")
-    text = f"{compute} compute{collectives} + {copies} copies + {idle} idle = {wall} wall"
+    text = f"{compute} compute{collectives} + {copies} copies and memsets + {idle} idle = {wall} wall"
     overlaps = device.kernel_sum_ps > device.compute_ps + device.collectives_alone_ps
-    note = f"kernels sum to {kernel_sum}" + ", because streams overlap" * overlaps
+    note = f"kernels sum to {kernel_sum}" + ", because kernels overlap" * overlaps
     hidden_exchange_ps = device.collectives_ps - device.collectives_alone_ps
     if hidden_exchange_ps > 0:
         note += f"; {format_ms(hidden_exchange_ps / PS_PER_MS)} ms of collectives overlap compute"
     if hidden_ps > 0:
-        note += f"; {hidden} of copies overlap kernels" if collectives else f"; {hidden} of copies overlap compute"
+        note += f"; {hidden} of copies and memsets overlap {'kernels' if collectives else 'compute'}"
     return Fact(f"device_time_{label}", label, text, note=note)
 
 
@@ -196,7 +196,7 @@ def _small_kernels(kernels: Kernels) -> Finding | None:
     )
     text = (
         f"Small kernels leave {device.device} waiting for the host: {short} of its kernels take less than 10 us, "
-        f"and {early} start on an idle stream (threshold: {TINY_PERCENT:.0f}% each)."
+        f"and {early} of its launching calls find the stream idle (threshold: {TINY_PERCENT:.0f}% each)."
     )
     causes = ("launch_bound", "small_work_per_step")
     return Finding("small_kernels", "hint", text, causes=causes, quantities=(short, early))

@@ -26,8 +26,8 @@ _NEXT_TO_0 = 0.01
 _NO_THREADS = "Memory use is unknown: host threads record allocations, and the profile has no host thread events."
 _NO_EVENTS = (
     "Memory use is unknown: the profile has no allocations. On a GPU, profile with host tracer level 2 (the "
-    "default of tfperf capture) while steps run; TF_GPU_ALLOCATOR=cuda_malloc_async may record no allocations. On "
-    "a CPU, only some builds of TensorFlow (with oneDNN) record allocations, and only those of large tensors."
+    "default of tfperf capture) while steps run; the allocator cuda_malloc_async may record no allocations. On a "
+    "CPU, JAX records no allocations, and TensorFlow only those of large tensors (in builds with oneDNN)."
 )
 _ON_TPU = "Memory use is unknown: the profile has no allocations."
 _STAR = "* replaces numbers: ops that differ only in them are summed; memory_alive in JSON and CSV lists each op."

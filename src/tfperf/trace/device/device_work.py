@@ -52,7 +52,7 @@ class DeviceTime(Struct, frozen=True):
     copies: Intervals
     busy: Intervals
     kernel_sum_ps: int
-    """Sum over kernels; exceeds `compute` if streams overlap. On a TPU core, the time in any op."""
+    """Sum over kernels; exceeds `compute` if kernels overlap. On a TPU core, the time in any op."""
     start_ps: int
     """Start of the capture (first event); on a TPU core its first op, because the profiler starts and stops slowly."""
     end_ps: int
