@@ -406,6 +406,7 @@ def test_a_device_that_does_nothing(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(*steps((OP, 10))), working, plane("/device:GPU:1"))
     cause = cause_of(found, "idle_devices")
     assert cause.title == "1 of 2 devices are unused"
+    assert cause.detail == "they appear in the profile but run nothing, or only copies outside of the steps"
     assert (cause.cost_ms, cause.cost_percent) == (None, None)
 
 

@@ -19,6 +19,8 @@ from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
         ({"compute_cap_major": 8, "compute_cap_minor": 9}, "Nvidia GPU (Ada Lovelace, compute capability 8.9)"),
         ({"compute_cap_major": 9, "compute_cap_minor": 4, "device_vendor": "AMD"}, "AMD GPU"),
         ({"gpu_device_name": "H200"}, "H200"),
+        ({"device_type_string": "TPU v6 Lite"}, "TPU v6e"),
+        ({"device_type_string": "TPU v99"}, "TPU v99"),
         ({}, ""),
     ],
 )

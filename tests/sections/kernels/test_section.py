@@ -19,6 +19,7 @@ from tfperf.sections.kernels.section import kernel_findings
 from tfperf.trace.host.activities import Attribution
 
 VOLTA = {"compute_cap_major": 7, "compute_cap_minor": 0}
+MI300: dict[str, Any] = {"compute_cap_major": 9, "compute_cap_minor": 4, "device_vendor": "AMD"}
 PASCAL = {"compute_cap_major": 6, "compute_cap_minor": 1}
 BRIEF = Detail("brief", "brief")
 FULL = Detail("full", "full")
@@ -168,6 +169,13 @@ def test_gaps_in_what_is_known_are_said(tmp_path: Path) -> None:
     assert "1 of 3 kernels have no known host call" in notes
 
 
+def test_notes_count_launching_calls_not_kernels(tmp_path: Path) -> None:
+    call = host(event("cuGraphLaunch", 0, 10, correlation_id=u64(1)))
+    kernels = gpu(*(event("k", at, 1, correlation_id=u64(1)) for at in (5, 6, 7)))
+    (note,) = (note for note in section(tmp_path, call, kernels).notes if "launching" in note)
+    assert note == "Negative delays: 1 of 1 launching calls returned after their first kernel had started."
+
+
 def test_attribution_tensorflow_says_what_does_not_depend_on_it(tmp_path: Path) -> None:
     kernel = event("k", 0, 5, kernel_details=ref("regs:1 grid:1,1,1 block:1,1,1"))
     assert section(tmp_path, gpu(kernel), attribution="tensorflow").notes[0].startswith("As in TensorFlow's profiler")
@@ -178,6 +186,13 @@ def test_a_device_without_tensor_cores_has_no_share_on_them(tmp_path: Path) -> N
     assert "tensor_core_percent" not in [fact.key for fact in section(tmp_path, gpu(gemm, **PASCAL)).facts]
     volta = section(tmp_path, gpu(gemm, event("matmul_kernel", 30, 10), **VOLTA))
     assert fact(volta, "tensor_core_percent") == (0.0, "of kernel time, by kernel name; unknown for 25.0%")
+
+
+def test_tensor_cores_of_amd_are_matrix_cores(tmp_path: Path) -> None:
+    work = gpu(event("volta_sgemm_128x64_nt", 0, 30, tf_op=ref("a/b:MatMul")), **MI300)
+    made = section(tmp_path, work)
+    assert [fact.title for fact in made.facts if fact.key == "tensor_core_percent"] == ["On matrix cores"]
+    assert "could use matrix cores" in advice(tmp_path, work)["no_tensor_cores"].text
 
 
 # --- advice ---
@@ -192,7 +207,10 @@ def test_small_kernels_that_find_the_stream_idle(tmp_path: Path) -> None:
     calls = host(*(event("cuLaunch", 20 * at, 5, correlation_id=u64(at + 1)) for at in range(10)))
     small = [event("k", 20 * at + 8, 4, correlation_id=u64(at + 1)) for at in range(10)]
     found = advice(tmp_path, calls, gpu(*small))
-    assert "100.0% of its kernels take less than 10 us, and 100.0% start on" in found["small_kernels"].text
+    assert (
+        "100.0% of its kernels take less than 10 us, and 100.0% of its launching calls find"
+        in found["small_kernels"].text
+    )
     queued = [event("k", 300 + 4 * at, 4, correlation_id=u64(at + 1)) for at in range(10)]
     assert "small_kernels" not in advice(tmp_path, calls, gpu(event("big", 0, 300), *queued))
 

@@ -17,6 +17,7 @@ from tfperf.sections.wall import WALL, build, modes_text
 from tfperf.sections.wall.analysis import OMITTED_PARTS, Wall
 
 US = 1_000_000
+START_NS = 1_795_314_224_000_000_000
 SECTIONS = ["wall", "overview"]
 
 
@@ -147,3 +148,16 @@ def test_the_parts_add_up_to_the_capture(steps: list[tuple[int, int, str]], othe
     assert sum(rows(of).values()) * 1000 * PS_PER_MS / 1e9 == pytest.approx(wall.capture_ps / 1e6 * 1000)
     times = dict(report_summary(of)["wall"])
     assert times.pop("ms") == pytest.approx(sum(times.values()))
+
+
+def duration(of: Results) -> tuple[str, str]:
+    fact = build(of).facts[0]
+    return fact.title, f"{fact.value:.3f}"
+
+
+def test_the_session_is_not_called_the_capture(tmp_path: Path) -> None:
+    """Events of 120 us, in a session of 200 us."""
+    job = host(*marked(*range(0, 120, 10)))
+    assert duration(results(tmp_path, job)) == ("Capture", "0.120")
+    session = plane("Task Environment", stats={"profile_start_time": START_NS, "profile_stop_time": START_NS + 200_000})
+    assert duration(results(tmp_path, job, session)) == ("Profiler session", "0.200")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import event, gpu, host, programs, read_back, ref, results_of, rows_of, trace_of
+from builders import event, gpu, host, line, plane, programs, read_back, ref, results_of, rows_of, trace_of
 from hlo_builders import F32, computation, instruction, layout, program, shape
 from protobytes import field, message
 from synthetic_tpu import offload_tpu
@@ -50,7 +50,16 @@ def test_times_on_a_host_are_an_upper_bound(tmp_path: Path) -> None:
     made = host(event("dot", 0, 5, hlo_op=ref("dot"), program_id=7))
     section = build(results_of(trace_of(tmp_path, made), sections=["xla"]))
     assert "times are upper bounds" in section.notes[0]
+    assert not any("overlapping" in note for note in section.notes)
     assert [fact.key for fact in section.facts] == ["hlo_modules"]
+
+
+def test_ops_of_a_host_that_overlap_are_told(tmp_path: Path) -> None:
+    threads = (line(name, event(name, 0, 5, hlo_op=ref(name), program_id=7)) for name in ("dot", "add"))
+    section = build(results_of(trace_of(tmp_path, plane("/host:CPU", *threads)), sections=["xla"]))
+    assert rows(section, "hlo_modules", "total_ms") == [(0.005,)]
+    assert rows(section, "hlo_ops", "total_ms") == [(0.005,), (0.005,)]
+    assert "counts overlapping time once" in section.notes[1]
 
 
 def rows(section: Section, name: str, *keys: str) -> list[tuple[object, ...]]:

@@ -249,7 +249,9 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         "the time beyond the median, as a share of the [wall time](wall.md)",
         role="python",
     ),
-    "idle_devices": CauseMeaning("devices run nothing except copies outside of the steps", "not part of the step: the cost is unknown"),
+    "idle_devices": CauseMeaning(
+        "devices run nothing, or only copies outside of steps", "not part of the step: the cost is unknown"
+    ),
     "memory_pressure": CauseMeaning("memory is nearly full, fragmented or growing", "not part of the step"),
     "captured_constants": CauseMeaning(
         "a program contains 32 MiB or more in constants of at least 1 MiB each: arrays that a jitted function captures",

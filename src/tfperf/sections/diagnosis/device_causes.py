@@ -114,7 +114,7 @@ def compute_in_32_bit(case: Case) -> Cause | None:
     first = next(iter(kernels.missed_tensor_cores()), "")
     rests_on = [in_categories("device_compute"), *([Evidence("kernels", "kernels", first)] if first else [])]
     cost = case.ledger.claim("device_compute", most=most, least=least)
-    detail = "it could use tensor cores"
+    detail = f"it could use {kernels.tensor_cores}"
     return case.cause(
         "device_compute_32bit",
         "32-bit compute",
@@ -208,7 +208,8 @@ def idle_devices(case: Case) -> Cause | None:
     on_host = case.program.op_percent or 0.0
     if not silent or (silent == total and on_host < _HOST_WORKS_PERCENT):
         return None
-    detail, ops = "they appear in the profile but run nothing except copies outside of the steps", case.quantity("ops", on_host)
+    ops = case.quantity("ops", on_host)
+    detail = "they appear in the profile but run nothing, or only copies outside of the steps"
     if silent == total:
         detail = f"ops run on the host for {ops} of the step"
     is_spread = total - silent > 1

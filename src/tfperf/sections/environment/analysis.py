@@ -9,6 +9,7 @@ from msgspec import Struct
 from tfperf.analysis.registry import HasTable, Host
 from tfperf.base.arrays import percentile
 from tfperf.formats.wire.capture_plane import CaptureFacts, longest_recording_s
+from tfperf.trace.device.device_peaks import peaks_of
 from tfperf.trace.device.tpu_runs import TpuChips, find_chips
 from tfperf.trace.event_names import is_python_frame, mask
 from tfperf.trace.host_trace import HostTrace, Plane
@@ -130,10 +131,10 @@ def _number(plane: Plane | None, stat: str) -> int | None:
 
 
 def device_model(plane: Plane) -> str:
-    """Return the name of a device from the trace, else its vendor and compute capability."""
-    for stat in ("gpu_device_name", "device_type_string"):
-        if plane.stats.get(stat):
-            return str(plane.stats[stat])
+    """Return the name that the driver states, else the recognized model, else type or vendor and compute capability."""
+    for name in (plane.stats.get("gpu_device_name"), peaks_of(plane).model, plane.stats.get("device_type_string")):
+        if name:
+            return str(name)
     major, minor = _number(plane, "compute_cap_major"), _number(plane, "compute_cap_minor") or 0
     vendor = str(plane.stats.get("device_vendor", "Nvidia" if major else ""))
     if not major:

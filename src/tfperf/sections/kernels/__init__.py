@@ -105,7 +105,7 @@ _LAUNCH_COLUMNS = (
     Column("queued_max_us", "Queued max", float, "us", "the longest time in the queue", level="data"),
     Column("unqueued_percent", "No queue", float, "%", "calls whose first kernel starts on an idle stream"),
     Column("early", "Early", int, "count", "calls that return after their first kernel starts", level="data"),
-    Column("before", "Before call", int, "count", "calls that begin after their first kernel: clocks differ", level="data"),
+    Column("before", "Before call", int, "count", "calls that begin after their kernel: clocks differ", level="data"),
     Column("tiny_kernel_percent", "Tiny", float, "%", "kernels shorter than 10 us / all kernels"),
     Column("tiny_time_percent", "Tiny of time", float, "%", "time of these kernels / time of all kernels"),
     Column(

@@ -278,6 +278,7 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
     """One entry per device that ran kernels, as in `launches`."""
     has_tensor_cores: bool | None
     """Whether any device has tensor cores (AMD: matrix cores); None if unknown."""
+    on_amd: bool = False
     async_copies: AsyncCopies = AsyncCopies()
     regions: Regions = Regions()
     api_calls: tuple[ApiCallSums, ...] = ()
@@ -372,6 +373,11 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
         rows = zip(self.kernels, self.total_ps.tolist(), strict=True)
         return sum(total_ps for kernel, total_ps in rows if kernel.uses_tensor_cores is uses_tensor_cores)
 
+    @property
+    def tensor_cores(self) -> str:
+        """Return the vendor's name of tensor cores."""
+        return "matrix cores" if self.on_amd else "tensor cores"
+
     def missed_tensor_cores(self) -> dict[str, int]:
         """Return eligible ops without a kernel on tensor cores, and their time; longest first.
 
@@ -405,6 +411,7 @@ def analyze(host: Host) -> Kernels:
         launches=launches_of(trace, work, counted_steps),
         precision=precision_of(trace, work, breakdown.steps, host["xla"]),
         has_tensor_cores=any_has(has_tensor_cores(trace.planes[plane]) for plane in trace.devices),
+        on_amd=any(_vendor(trace.planes[plane]) == "amd" for plane in trace.devices),
         async_copies=async_copies(host),
         regions=kernel_regions(host),
         sequences=kernel_sequences(host),
@@ -429,6 +436,7 @@ def combine(parts: list[Kernels]) -> Kernels:
         launches=tuple(device for part in parts for device in part.launches),
         precision=tuple(device for part in parts for device in part.precision),
         has_tensor_cores=any_has(part.has_tensor_cores for part in parts if part.devices),
+        on_amd=any(part.on_amd for part in parts),
         async_copies=combine_copies([part.async_copies for part in parts]),
         regions=combine_regions([part.regions for part in parts]),
         sequences=combine_sequences(row for part in parts for row in part.sequences),
@@ -449,7 +457,7 @@ def shorten(kernels: Kernels, most: int) -> Kernels:
     tally: Tally = {}
     _add_rows(tally, kernels, (*kernels.kernels[:most], *[OTHERS] * (len(kernels) - most)))
     others = (
-        *("copies", "devices", "launches", "precision", "has_tensor_cores", "async_copies", "regions"),
+        *("copies", "devices", "launches", "precision", "has_tensor_cores", "on_amd", "async_copies", "regions"),
         *("api_calls", "sequences"),
     )
     kept = {short_name(kernel.name) for kernel in kernels.kernels[:most]}

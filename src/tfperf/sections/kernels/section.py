@@ -105,7 +105,7 @@ def _facts(kernels: Kernels, *, several_hosts: bool) -> tuple[Fact, ...]:
     )
     if unknown_ps:
         note += f"; unknown for {unknown}"
-    fact = Fact("tensor_core_percent", "On tensor cores", used.value, "%", note, quantities=(used, unknown))
+    fact = Fact("tensor_core_percent", f"On {kernels.tensor_cores}", used.value, "%", note, quantities=(used, unknown))
     return (total, *devices, fact)
 
 
@@ -209,8 +209,8 @@ def _missed_tensor_cores(kernels: Kernels) -> Finding | None:
         return None
     share = Quantity("missed_tensor_cores", percent, of="kernel time")
     text = (
-        f"{share} of kernel time is in ops that could use tensor cores but do not (largest: {next(iter(missed))}; "
-        f"threshold: {MISSED_PERCENT:.0f}%)."
+        f"{share} of kernel time is in ops that could use {kernels.tensor_cores} but do not (largest: "
+        f"{next(iter(missed))}; threshold: {MISSED_PERCENT:.0f}%)."
     )
     return Finding("no_tensor_cores", "hint", text, causes=("device_compute_32bit",), quantities=(share,))
 

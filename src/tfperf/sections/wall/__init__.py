@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 DIFFERENT = 0.1
 """Both step rates are reported if they differ by more than this share."""
+_LONGER = "from the start to the stop of the profiler; the capture is from the first to the last event"
 _NO_WALL = ("ms", "steps_ms", "omitted_ms", "other_kinds_ms", "between_ms", "before_ms", "after_ms")
 
 
 def build(results: Results) -> Section:
     """Build the section: the capture, the wall time per step, and the parts of the capture."""
     wall = results["wall"]
-    facts = [Fact("capture", "Capture", wall.capture_ps / PS_PER_MS, "ms")]
+    label, note = ("Profiler session", _LONGER) if wall.is_session else ("Capture", "")
+    facts = [Fact("capture", label, wall.capture_ps / PS_PER_MS, "ms", note)]
     if wall.count:
         word = step_word(wall.kind)
         note = f"from the first to the last of {counted(wall.count, word)}"
@@ -180,16 +182,16 @@ def between_row(content: Content) -> str:
 
 WALL = TableSpec(
     name="wall",
-    title="Wall time of the capture",
+    title="Wall time by part",
     row="wall time of the whole capture, by part",
     details=(
-        "One row per part of the capture, from its start to its end. The rows do not overlap, and `ms` adds up to "
-        "the capture. With several hosts, the rows are of the host with the longest training time per step."
+        "One row per part of the profiler's session, or without its times, of the capture. The rows do not overlap, "
+        "and `ms` adds up to it. With several hosts, the rows are of the host with the longest training time per step."
     ),
     columns=(
-        Column("part", "Part", str, "", "part of the capture"),
+        Column("part", "Part", str, "", "part of the session or capture"),
         Column("ms", "Time", float, "ms", "wall time of the part"),
-        Column("percent", "Share", float, "%", "share of the capture"),
+        Column("percent", "Share", float, "%", "share of the sum of all parts"),
         Column("count", "Count", int, "count", "number of steps or time intervals in the part"),
         Column("detail", "Meaning", str, "", "its steps, and the activity during the part"),
     ),

@@ -91,6 +91,8 @@ class Wall(Plotted, Tabular, frozen=True, kw_only=True, eq=False, dict=True):
     host: str = ""
     start_ps: int = 0
     end_ps: int = 0
+    is_session: bool = False
+    """Whether this is the profiler's session, longer than from the first to the last event."""
     profiler_start_ps: int = 0
     """Profiler start-up time before the first step."""
     profiler_stop_ps: int = 0
@@ -265,8 +267,9 @@ def analyze(host: Host) -> Wall:
     steps = breakdown.steps
     order = np.argsort(steps.start_ps, kind="stable")
     start_ps, end_ps = _capture(trace)
+    is_session = (start_ps, end_ps) != trace.extent_ps
     if not len(steps):
-        return Wall(host=trace.host, start_ps=start_ps, end_ps=end_ps)
+        return Wall(host=trace.host, start_ps=start_ps, end_ps=end_ps, is_session=is_session)
     starts = np.clip(steps.start_ps[order], start_ps, end_ps)
     reach = np.maximum.accumulate(np.clip(steps.end_ps[order], starts, end_ps))
     before = np.concatenate((starts[:1], reach[:-1]))
@@ -280,6 +283,7 @@ def analyze(host: Host) -> Wall:
         host=trace.host,
         start_ps=start_ps,
         end_ps=end_ps,
+        is_session=is_session,
         starts_ps=starts,
         ends_ps=ends,
         names=names,

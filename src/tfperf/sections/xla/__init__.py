@@ -76,7 +76,9 @@ _OP_COLUMNS = (
     _ESTIMATED,
     Column("events", "Kernels", int, "count", "kernels and copies of a GPU, otherwise events", level="data"),
     Column("devices", "Devices", int, "count", "devices that it ran on; 0 on a host", level="data"),
-    Column("total_ms", "Total", float, "ms", "time of all runs, summed over devices; on a host, an upper bound"),
+    Column(
+        "total_ms", "Total", float, "ms", "time of all runs, summed over devices or threads; on a host, an upper bound"
+    ),
     PER_DEVICE,
     Column("least_ms", "At least", float, "ms", "on a host, time until its work was dispatched", level="data"),
     Column("mean_us", "Mean", float, "us", "time of a run; on a host, an upper bound", level="data"),
@@ -387,7 +389,13 @@ _PROFILE_COLUMNS = (
     Column("source", "Source", str, "", "line of the program that made the op", level="data"),
     Column("ops", "HLO ops", int, "count", "HLO ops in the node", level="data"),
     Column("runs", "Runs", int, "count", "number of runs of the HLO op, summed over devices", level="data"),
-    Column("total_ms", "Total", float, "ms", "time of its HLO ops, summed over devices; on a host, an upper bound"),
+    Column(
+        "total_ms",
+        "Total",
+        float,
+        "ms",
+        "time of its HLO ops, summed over devices or threads; on a host, an upper bound",
+    ),
     Column("percent", "Time", float, "%", "share of device time; on a host, share of the time of all HLO ops"),
     Column("tflops_per_second", "TFLOP/s", float, "", f"10^12 operations per second {_KNOWN} operations"),
     Column("gb_per_second", "GB/s", float, "", f"10^9 bytes per second {_KNOWN} bytes"),

@@ -29,6 +29,7 @@ _UPPER_BOUND = (
     "On the host, an HLO op is timed from its start to its recorded end. This includes waits for threads, and ops "
     "overlap, so times are upper bounds and rates are not shown."
 )
+_OVERLAP = "HLO ops overlap: the table of programs counts overlapping time once, the other tables add it up."
 _ESTIMATED = "Runs of {} are estimates, so there are no rates: the profile does not show the kernels of one run."
 _LOST = "{} missing from the profile or unreadable: shapes and work are unknown."
 
@@ -49,6 +50,8 @@ def build(results: Results) -> Section:
         of_modules |= dict.fromkeys(MEMORY_KEYS, "data")
     estimated = [op for op in xla.ops if op.is_estimated]
     notes = [_UPPER_BOUND] if xla.place == "cpu" else []
+    if notes and sum(op.time_ps for op in xla.ops) > sum(module.time_ps for module in xla.modules):
+        notes.append(_OVERLAP)
     if estimated:
         notes.append(_ESTIMATED.format(counted(len(estimated), "HLO op")))
     if xla.lost:
