@@ -339,10 +339,12 @@ def test_what_is_no_unfused_update(tmp_path: Path, plane: Plane) -> None:
     assert "unfused_update" not in causes_of(tmp_path, host(*STEPS), plane)
 
 
-def core(category: str, flops: int, moved: int, name: str = "work.1", duration: float = 50) -> Plane:
+def core(
+    category: str, flops: int, moved: int, name: str = "work.1", duration: float = 50, asked: str = "net/mul:Mul"
+) -> Plane:
     """A core with 100 TFLOP/s and 1000 GB/s that runs an instruction in each step of 100 us."""
     text = f"%{name} = bf16[8] {category}(bf16[8] %p)"
-    stats = {"program_id": 7, "hlo_category": category, "flops": flops, "bytes_accessed": moved, "tf_op": "net/mul:Mul"}
+    stats = {"program_id": 7, "hlo_category": category, "flops": flops, "bytes_accessed": moved, "tf_op": asked}
     return a_core([event(text, 10, duration)], {text: stats}, **PEAKS)
 
 
@@ -358,13 +360,41 @@ def test_a_product_far_from_both_peaks_is_too_small(tmp_path: Path) -> None:
     """In 50 us the peak allows 5e9 operations: 10 % are reached; at 30 %, it takes a third of 50 us."""
     cause = causes_of(tmp_path, core("dot", 500_000_000, 1_000_000))["low_utilisation"]
     assert most(cause) == pytest.approx(50)
-    assert cause.confidence == "medium"
+    assert (cause.title, cause.confidence) == ("Running small matrix products", "medium")
     (action,) = cause.actions
+    assert action.code == "larger_products"
     assert bounds(action.step_ms) == pytest.approx((0.1 - 0.1 / 3, 0.1))
     assert "they take 66.7% less" in action.assumption
     # What a product takes of a fusion is unknown: alone it would take a third of 50 us.
     fused = causes_of(tmp_path, core("convolution fusion", 500_000_000, 1_000_000))["low_utilisation"]
     assert bounds(fused.actions[0].step_ms) == pytest.approx((0.1 - 0.05 * (2 / 3) / 2, 0.1))
+
+
+def test_a_large_product_far_from_both_peaks_is_slow(tmp_path: Path) -> None:
+    """Its 1.29e9 operations take 10.3 us at the 125 TFLOP/s of a V100; at 30 % of that, it takes 34.5 of now 50 us."""
+    large = ("volta_h884gemm", "model/a/MatMul:MatMul", "(half[1024,1024];half[1024,616])", 0, 50)
+    small = ("volta_h884gemm", "model/b/MatMul:MatMul", "(half[256,1024];half[1024,128])", 60, 25)
+    cause = causes_of(tmp_path, *shaped(large))["low_utilisation"]
+    assert cause.title == "Running matrix products slowly"
+    assert cause.detail.endswith("; a run takes 50 us, at the roofline 10.3 us")
+    (action,) = cause.actions
+    assert action.code == "other_kernels"
+    assert bounds(action.step_ms) == pytest.approx((0.1 - 0.05 * (1 - 10.336 / 15), 0.1), 1e-3)
+    cause = causes_of(tmp_path, *shaped(large, small))["low_utilisation"]
+    assert most(cause) == pytest.approx(75)
+    assert actions_of(cause) == ["larger_products", "other_kernels"], "each for its ops"
+
+
+@pytest.mark.parametrize(
+    ("op", "asked", "what"),
+    [
+        ("convolution.1", "conv_general_dilated", "convolutions"),
+        ("convolution.1", "dot_general", "matrix products"),  # a TPU multiplies matrices by convolutions, too
+    ],
+)
+def test_products_are_named(tmp_path: Path, op: str, asked: str, what: str) -> None:
+    plane = core("convolution", 500_000_000, 1_000_000, name=op, asked=f"jit(f)/net/{asked}")
+    assert causes_of(tmp_path, plane)["low_utilisation"].title == f"Running small {what}"
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="the real traces are not here")
@@ -373,6 +403,9 @@ def test_attention_is_not_blamed_for_small_products() -> None:
     found = analysis_of(TRACES / "reported" / "te_attention_mi350")["diagnosis"]
     cause = next(cause for cause in found.causes if cause.code == "low_utilisation")
     assert "3 ops (largest: gemm_fusion_dot" in cause.detail
+    # They multiply 4096 x 2048 by 2048 x 6144 numbers: neither a larger batch nor wider layers would help.
+    assert cause.title == "Running matrix products slowly"
+    assert actions_of(cause) == ["other_kernels"]
 
 
 @pytest.mark.parametrize(

@@ -230,7 +230,11 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
         _DEVICE_COMPUTE,
     ),
     "low_utilisation": CauseMeaning(
-        "matrix products and convolutions reach less than 30% of both peaks ([roofline](roofline.md))", _DEVICE_COMPUTE
+        (
+            "matrix products and convolutions reach less than 30% of both peaks ([roofline](roofline.md)): small ones, "
+            "or large ones in slow kernels"
+        ),
+        _DEVICE_COMPUTE,
     ),
     "profiling_overhead": CauseMeaning(
         "the profiler makes steps longer (measured by captures)", _HOST_AND_LAUNCH, role="python"
@@ -259,6 +263,12 @@ CAUSE_MEANINGS: Mapping[str, CauseMeaning] = {
     ),
 }
 
+PRODUCTS: Mapping[frozenset[str], str] = {
+    frozenset(("product",)): "matrix products",
+    frozenset(("convolution",)): "convolutions",
+    frozenset(("product", "convolution")): "matrix products and convolutions",
+}
+"""Names of what matrix units compute, in titles of causes."""
 CAUSE_TITLES: Mapping[str, tuple[str, ...]] = {
     "input_wait": ("Waiting for input",),
     "input_copy": ("Copying batches to the device",),
@@ -312,8 +322,14 @@ CAUSE_TITLES: Mapping[str, tuple[str, ...]] = {
     "converted_fp8": ("Multiplying FP8 in a wider type",),
     "layout_conversion": ("Converting layouts around convolutions",),
     "memory_bound": ("Memory-bound work",),
-    "unaligned_shapes": ("Running matmuls of unaligned sizes", "Padding channels of convolutions"),
-    "low_utilisation": ("Running small matmuls",),
+    "unaligned_shapes": (
+        *(f"Running {what} of unaligned sizes" for what in PRODUCTS.values()),
+        "Padding channels of convolutions",
+    ),
+    "low_utilisation": (
+        *(f"Running small {what}" for what in PRODUCTS.values()),
+        *(f"Running {what} slowly" for what in PRODUCTS.values()),
+    ),
     "profiling_overhead": ("Profiling overhead",),
     "between_steps": ("Time between steps",),
     "evaluation": ("Evaluation",),
@@ -955,6 +971,15 @@ ADVICE: Mapping[str, Advice] = {
         url=f"{NVIDIA}/dl-performance-matrix-multiplication/index.html",
         tpu_url=_TPU_PERFORMANCE,
         is_per_examples=True,
+    ),
+    "other_kernels": Advice(
+        texts=everywhere("time each of them alone, in other layouts and with kernels of other libraries"),
+        on_tpus=everywhere("time each of them alone, in other layouts"),
+        saves=(0.0, 1.0),
+        assumption="at most the savings at 30% of the roofline",
+        url=f"{NVIDIA}/dl-performance-matrix-multiplication/index.html",
+        urls={"jax": "https://docs.jax.dev/en/latest/gpu_performance_tips.html"},
+        tpu_url=_TPU_PERFORMANCE,
     ),
     "fewer_exchanges": Advice(
         texts=everywhere("use a larger batch per device, so that gradients are exchanged less often per example"),

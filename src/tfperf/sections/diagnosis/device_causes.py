@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tfperf.base.units import (
     PS_PER_MS,
+    PS_PER_US,
     counted,
     format_bytes,
     format_ms,
@@ -25,7 +26,7 @@ from tfperf.base.units import (
 from tfperf.formats.hlo.cost_rules import ALIGNED_BYTES, off_multiple, rounded_up
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.case import LEAST_PERCENT, LONGEST_NAME, Case, count_devices, in_categories, op_and_place
-from tfperf.sections.diagnosis.catalogue import ADVICE
+from tfperf.sections.diagnosis.catalogue import ADVICE, PRODUCTS
 from tfperf.sections.diagnosis.cause import Action, Cause, Evidence, Range
 from tfperf.sections.diagnosis.step_ops import callback_of, shown_name
 from tfperf.sections.diagnosis.waiting_causes import stated
@@ -696,7 +697,7 @@ def unaligned_shapes(case: Case) -> Cause | None:
     most = 1.0 - reached / others
     return case.cause(
         "unaligned_shapes",
-        "Running matmuls of unaligned sizes",
+        f"Running {_kinds(case, rows)} of unaligned sizes",
         cost,
         f"{_first_of(rows)}: {_odd_text(case, first)}; {compared}",
         actions=(case.action("aligned_sizes", cost, Range(0.0, most)),),
@@ -782,7 +783,7 @@ def _roofline_percent(rows: Iterable[RooflineOp]) -> float:
 
 
 def low_utilisation(case: Case) -> Cause | None:
-    """Check for matrix products and convolutions far from both peaks, with shapes too small for the device."""
+    """Check for matrix products and convolutions far from both peaks: small ones, and large ones with slow kernels."""
     padding = _padding_ps(case)
     _, unaligned = _by_alignment(case)
     named = {id(row) for row in unaligned}
@@ -795,15 +796,36 @@ def low_utilisation(case: Case) -> Cause | None:
     cost = _claim_of(case, rows)
     if cost is None:
         return None
+    small, large = [row for row in rows if row.is_small], [row for row in rows if not row.is_small]
+    what, detail = _kinds(case, rows), f"{_first_of(rows)}, far from both the compute and the bandwidth peak"
+    if not rows[0].is_small:
+        run_us = rows[0].work.time_ps / rows[0].op.runs / PS_PER_US
+        now, least = (f"{format_number(us)} us" for us in (run_us, run_us * _reached(rows[0]) / 100.0))
+        detail += f"; a run takes {now}, at the roofline {least}"
     return case.cause(
         "low_utilisation",
-        "Running small matmuls",
+        f"Running {what} slowly" if large else f"Running small {what}",
         cost,
-        f"{_first_of(rows)}, far from both the compute and the bandwidth peak",
-        actions=(_larger_products(case, rows, cost),),
+        detail,
+        actions=[
+            _toward_peaks(case, code, part, cost.scaled(_time_ps(part) / _time_ps(rows)))
+            for code, part in (("larger_products", small), ("other_kernels", large))
+            if part
+        ],
         rests_on=_row_of(rows),
         confidence="medium",
     )
+
+
+def _kinds(case: Case, rows: Iterable[RooflineOp]) -> str:
+    """Return what ops are: matrix products, convolutions or both."""
+    return PRODUCTS[frozenset("convolution" if _convolves(case, row) else "product" for row in rows)]
+
+
+def _convolves(case: Case, row: RooflineOp) -> bool:
+    """Return whether an op is a convolution. XLA runs matrix products on a TPU as convolutions, so its name counts."""
+    asked = getattr(row.op, "type", "") or row.op.framework_op.rpartition("/")[2]
+    return bool(_CONVOLUTION.search(asked if case.program.is_tpu else f"{asked} {row.op.op}"))
 
 
 def _without(row: RooflineOp, time_ps: int, case: Case) -> RooflineOp:
@@ -860,22 +882,22 @@ def _row_of(rows: list[RooflineOp]) -> tuple[Evidence]:
 _WIDE = re.compile(r"\b(?:f32|f64|s64|u64|c64|c128|float|double|int64|complex\d+)\[")
 
 
-def _larger_products(case: Case, rows: list[RooflineOp], cost: Range) -> Action | None:
-    """Return the advice to make products larger, until they are no longer small."""
+def _toward_peaks(case: Case, code: str, rows: list[RooflineOp], cost: Range) -> Action | None:
+    """Return advice that brings products nearer to the peaks, until they are no longer latency-bound."""
     roofs = [row.judged.roofline_percent for row in rows]
     known = [(row.work.time_ps, roof / LOW_PERCENT) for row, roof in zip(rows, roofs, strict=True) if roof is not None]
     if len(known) < len(rows):
-        return case.without_estimate("larger_products")
+        return case.without_estimate(code)
     # The share of the product in a fusion is unknown.
     parts = [0.5 if case.program.is_tpu and "fusion" in getattr(row.op, "category", "") else 1.0 for row in rows]
     gains = (part * time_ps * (1.0 - min(roof, 1.0)) for part, (time_ps, roof) in zip(parts, known, strict=True))
     most = sum(gains) / _time_ps(rows)
     text = (
-        f"for the same number of examples; at {LOW_PERCENT:.0f}% of the roofline, where they no longer count as "
-        f"small, they take {format_percent(100.0 * most)}% less"
+        f"{'for the same number of examples; ' * ADVICE[code].is_per_examples}at {LOW_PERCENT:.0f}% of the roofline, "
+        f"where they are no longer latency-bound, they take {format_percent(100.0 * most)}% less"
     )
     text += "; half of the time of a fusion" * (min(parts) < 1.0)
-    return case.action("larger_products", cost, Range(0.0, most), text)
+    return case.action(code, cost, Range(0.0, most), text)
 
 
 def time_in_16_bit(roofline: Roofline | None) -> float | None:
