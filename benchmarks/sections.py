@@ -1,10 +1,11 @@
 """What each section adds to a report: CPU time of its computing, its text and its imports.
 
-    python benchmarks/sections.py [TRACE...] [--processes N]
+    python benchmarks/sections.py [TRACE...] [--processes N] [--against SRC]
 
 Sections are computed in order of their dependencies, so shared data and imports count for the first section that uses
 them. Each process computes everything four times. Imports are what the first time takes beyond the fastest one; all
-figures are the least of several processes. The exit code is 1 if a section adds more than `MOST_MS`.
+figures are the least of several processes. With the folder `src` of another checkout, processes of both versions take
+turns, and the exit code is 1 if a section takes over `MOST_MS` more than there; the sum counts.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from time import process_time
 
 MOST_MS = 15.0
-TRACES = ("input_bound", "gpu_transformer")
+TRACES = ("input_bound", "gpu_odd_channels", "gpu_tiny_kernels")
 _AGAIN = 3
 _SAMPLES = Path(__file__).resolve().parent.parent / "sample_traces"
 
@@ -55,10 +56,14 @@ def once(path: Path) -> dict[str, tuple[float, float]]:
     return {name: (1000 * computing[name], 1000 * writing[name]) for name in names}
 
 
-def in_new_process(path: Path, bytecode: str) -> dict[str, tuple[float, float, float]]:
-    """Return milliseconds by section: for results, text and imports (of modules compiled to the folder `bytecode`)."""
+Parts = tuple[float, ...]
+"""Milliseconds of a section: for its results, its text and its imports."""
+
+
+def in_new_process(path: Path, bytecode: str, source: Path) -> dict[str, Parts]:
+    """Return the parts by section, of the version in `source`; its modules are compiled to the folder `bytecode`."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-    environment["PYTHONPYCACHEPREFIX"] = bytecode
+    environment |= {"PYTHONPYCACHEPREFIX": bytecode, "PYTHONPATH": str(source)}
     command = [sys.executable, __file__, "--once", str(path)]
     text = subprocess.run(command, capture_output=True, check=True, env=environment).stdout
     first, *others = json.loads(text)
@@ -66,27 +71,48 @@ def in_new_process(path: Path, bytecode: str) -> dict[str, tuple[float, float, f
     return {name: (*fastest[name], max(sum(first[name]) - sum(fastest[name]), 0.0)) for name in first}
 
 
+def least_of(path: Path, sources: list[Path], processes: int) -> list[dict[str, Parts]]:
+    """Return the least of several processes of each version, which take turns."""
+    runs: list[list[dict[str, Parts]]] = [[] for _ in sources]
+    with tempfile.TemporaryDirectory() as bytecode:
+        for number in range(1 + processes):
+            for of_source, source in zip(runs, sources, strict=True):
+                run = in_new_process(path, bytecode, source)
+                if number:  # The first process compiles the modules.
+                    of_source.append(run)
+    return [
+        {name: tuple(min(run[name][place] for run in of_source) for place in range(3)) for name in of_source[0]}
+        for of_source in runs
+    ]
+
+
 def main() -> int:
     """Print a table for each trace; return 1 if a section adds too much."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", nargs="*", type=Path, default=[_SAMPLES / name for name in TRACES])
     parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--against", type=Path, metavar="SRC")
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.once:
         print(json.dumps([once(options.traces[0]) for _ in range(1 + _AGAIN)]))
         return 0
+    sources = [
+        Path(__file__).resolve().parent.parent / "src",
+        *([options.against.resolve()] if options.against else []),
+    ]
     slow = []
     for path in options.traces:
-        with tempfile.TemporaryDirectory() as bytecode:  # The first process fills it.
-            _, *runs = [in_new_process(path, bytecode) for _ in range(1 + options.processes)]
-        least = {name: [min(run[name][place] for run in runs) for place in range(3)] for name in runs[0]}
-        print(f"{path.name}, ms of CPU time\n{'section':16}{'results':>9}{'text':>9}{'imports':>9}{'sum':>9}")
+        least, *before = least_of(path, sources, options.processes)
+        print(f"{path.name}, ms of CPU time\n{'section':16}{'results':>9}{'text':>9}{'imports':>9}{'sum':>9}", end="")
+        print(f"{'more':>9}" * len(before))
         for name, parts in sorted(least.items(), key=lambda each: -sum(each[1])):
-            print(f"{name:16}" + "".join(f"{part:9.1f}" for part in (*parts, sum(parts))))
-        slow += [f"{name} of {path.name}" for name, parts in least.items() if sum(parts) > MOST_MS]
-    verdict = "FAIL" if slow else "PASS"
-    print(f"{verdict} no section adds more than {MOST_MS:.0f} ms" + f": {', '.join(slow)}" * bool(slow))
+            more = [sum(parts) - sum(each.get(name, (0.0,))) for each in before]
+            print(f"{name:16}" + "".join(f"{part:9.1f}" for part in (*parts, sum(parts), *more)))
+            slow += [f"{name} of {path.name}" for ms in more if ms > MOST_MS]
+    if options.against:
+        verdict = "FAIL" if slow else "PASS"
+        print(f"{verdict} no section adds more than {MOST_MS:.0f} ms" + f": {', '.join(slow)}" * bool(slow))
     return 1 if slow else 0
 
 
