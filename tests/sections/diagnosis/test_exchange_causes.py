@@ -45,6 +45,14 @@ def test_slow_input_of_one_host_is_blamed_once(tmp_path: Path) -> None:
     assert "straggler" not in found
 
 
+def test_a_late_host_is_explained_by_python_in_its_graph(tmp_path: Path) -> None:
+    analysis = job(tmp_path, sections=ALL, what="PyFunc:PyFunc", a=[0] * 4, b=[20_000] * 4)
+    first = analysis["diagnosis"].causes[0]
+    assert (first.code, first.host, first.cost_percent) == ("python_in_graph", "b", Range(80.0, 80.0))
+    assert first.detail.endswith("b is the last host in 4 of 4 steps; the others wait 20.0 ms per step for it")
+    assert causes(analysis)["straggler"].cost_percent is None
+
+
 def test_python_that_holds_others_up_is_blamed_once(tmp_path: Path) -> None:
     analysis = job(tmp_path, sections=ALL, what="", a=[0] * 4, b=[20_000] * 4)
     found = causes(analysis)

@@ -177,6 +177,8 @@ _EXPLAINED_BY = {
     "compilation": ("compilation", "warm_up"),
 }
 """Causes that explain a slow host, by its slow category."""
+_OPS_THAT_EXPLAIN = ("python_in_graph", "print_in_graph", "input_in_step")
+_MOST_OF_LOSS = 0.5
 _UNKEYED_PERCENT = 10.0
 EXCHANGE_PERCENT = 10.0
 """Share of the step from which on exchanges, or waiting for others in them, are causes of their own."""
@@ -185,7 +187,7 @@ EXCHANGE_PERCENT = 10.0
 def straggler(case: Case) -> Cause | None:
     """Check for hosts that the others wait for: varying ones, or one that no other cause explains."""
     found = case.straggler
-    if found is None or found.is_outside_averages or (found.host and found.cause in _EXPLAINED_BY):
+    if found is None or found.is_outside_averages or (found.host and _explaining(case, found)):
         return None
     parts = _SLOW_IN[found.cause] if found.host else _WAITING
     share = min(found.loss_percent, case.ledger.left(*parts))
@@ -200,6 +202,14 @@ def straggler(case: Case) -> Cause | None:
     return case.cause(
         "straggler", title, cost, late, actions=(action,), rests_on=(_evidence(found),), quantities=quantities
     )
+
+
+def _explaining(case: Case, found: Straggler) -> tuple[str, ...]:
+    """Return the causes that can explain a slow host: by its slow category, or by the ops that take most of the loss."""
+    if found.cause != "compute":
+        return _EXPLAINED_BY.get(found.cause, ())
+    kinds = {} if case.program.work is None or case.host != found.host else case.program.work.kinds
+    return tuple(code for code in _OPS_THAT_EXPLAIN if kinds.get(code, 0.0) >= _MOST_OF_LOSS * found.loss_percent)
 
 
 def with_late_host(case: Case, causes: Sequence[Cause]) -> list[Cause]:
@@ -225,10 +235,10 @@ def with_late_host(case: Case, causes: Sequence[Cause]) -> list[Cause]:
             quantities=quantities,
         )
         return [*causes, once]
-    if not found.host or found.cause not in _EXPLAINED_BY:
+    codes = _explaining(case, found)
+    if not found.host or not codes:
         return [*causes]
     who, lost = who_is_late(found, kind)
-    codes = _EXPLAINED_BY[found.cause]
     told = [place for place, cause in enumerate(causes) if cause.code in codes][:1]
     named = [
         replace(cause, detail=f"{cause.detail}; {who}", quantities=(*cause.quantities, lost))
