@@ -164,11 +164,13 @@ def test_memory_of_the_program_is_that_of_its_memory_spaces() -> None:
 def test_the_device_is_what_the_file_says() -> None:
     device, facts = TRUE["device"], REPORT.facts("environment")
     (host,) = REPORT.rows("environment", "environment")
-    assert (host["device_model"], host["device_count"]) == (device["type"], device["cores_in_file"])
+    public_name = {"TPU v6 Lite": "TPU v6e"}[device["type"]]
+    assert (host["device_model"], host["device_count"]) == (public_name, device["cores_in_file"])
     first, last = device["global_chip_ids"][0], device["global_chip_ids"][-1]
     assert facts["chips"]["value"] == f"{first} to {last}"
     assert f"of {device['chips_of_program']} " in facts["chips"]["note"]
     roofline = REPORT.facts("roofline")
+    assert roofline["device_model"]["value"] == public_name
     assert f"bf16 {device['peak_tflops_stated']:.0f}" in roofline["peak_flops"]["value"]
     assert "fp32" not in roofline["peak_flops"]["value"], "N7"
     assert "1,638 GB/s" in roofline["peak_bandwidth"]["value"]

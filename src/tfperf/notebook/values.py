@@ -461,7 +461,7 @@ def _(result: Wall, ax: Axes, top: int | None) -> None:
     _bars(ax, names, [float(rows["ms"][row]) for row in shown], texts, colours)
     note = _with_notes("Time (ms)", ["pale: not in the averages"])
     whole = measure_text(result.capture_ps / PS_PER_MS, "ms")
-    ax.set(xlabel=note, title=f"Wall time of the capture of {whole}")
+    ax.set(xlabel=note, title=f"Wall time by part: {whole}")
 
 
 @_draw.register(Roofline)
