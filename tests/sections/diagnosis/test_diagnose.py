@@ -333,6 +333,13 @@ def test_a_gpu_that_is_launched_for_and_copied_to(tmp_path: Path) -> None:
     assert costs["launch_bound"] == Range(30.0, 30.0)
 
 
+def test_launches_are_those_of_the_device_that_works_in_the_steps(tmp_path: Path) -> None:
+    """GPU:1 runs more kernels, after the steps."""
+    late = plane("/device:GPU:1", line("Stream #1", *(event("volta_sgemm", 10_000 + 10 * n, 5) for n in range(90))))
+    found = diagnosis(tmp_path, host(*steps((LAUNCH, 50.0))), gpu(("volta_sgemm", 50, 50)), late)
+    assert cause_of(found, "launch_bound").detail == "1 kernel per step on GPU:0"
+
+
 def test_memory_is_judged_without_steps_too(tmp_path: Path) -> None:
     found = diagnosis(tmp_path, host(event(OP, 0, 10), allocation(5, 950)))
     assert found.headline.startswith("No step time was measured: ")

@@ -61,15 +61,15 @@ def launch_bound(case: Case) -> Cause | None:
     kernels = case.results["kernels"]
     if not case.matters("kernel_launch") or not len(kernels):
         return None
-    launches = max(kernels.launches, key=lambda each: each.kernels, default=None)
+    launches = max(kernels.launches, key=lambda each: (each.kernels_per_step or 0.0, each.kernels), default=None)
     detail, rests_on = "the device waits for the host's launches", [in_categories("kernel_launch")]
     quantities = []
     if launches is not None and not case.results.is_narrowed:
         per_step = launches.kernels_per_step
         tiny = Quantity("tiny_kernels", launches.tiny_kernel_percent, of=launches.device)
-        detail = counted(round(per_step or launches.kernels), "kernel") + (
-            " per step" if per_step else " in the capture"
-        )
+        detail = counted(round(per_step or launches.kernels), "kernel")
+        detail += " per step" if per_step else " in the capture"
+        detail += f" on {launches.device}" if len(kernels.launches) > 1 else ""
         if (tiny.value or 0.0) >= LEAST_PERCENT:
             detail, quantities = f"{detail}, {tiny} of them shorter than 10 us", [tiny]
         rests_on.append(Evidence("kernels", "launches", launches.device))

@@ -205,7 +205,7 @@ def straggler(case: Case) -> Cause | None:
 
 
 def _explaining(case: Case, found: Straggler) -> tuple[str, ...]:
-    """Return the causes that can explain a slow host: by its slow category, or by the ops that take most of the loss."""
+    """Return the causes that can explain a slow host: by its slow category, or by ops that take most of the loss."""
     if found.cause != "compute":
         return _EXPLAINED_BY.get(found.cause, ())
     kinds = {} if case.program.work is None or case.host != found.host else case.program.work.kinds
