@@ -148,7 +148,7 @@ _FIGURES = (
         title="Wall time per step",
         unit="ms",
         meaning="wall time of training per step: from the first to the last step, including the time between steps, "
-        "excluding evaluation",
+        "excluding the first steps and evaluation",
         option="max-wall-step-time",
         help="Maximum wall time per step, including the time between steps, for example 80ms.",
         measure="tfperf.judge.measure:wall_step_time",

@@ -37,7 +37,7 @@ from tfperf.sections.hosts import late_text
 from tfperf.sections.hosts.analysis import LEAST_LOSS_MS, LEAST_LOSS_PERCENT
 from tfperf.sections.overview.summary import Statistics, Summary, summarize
 from tfperf.sections.requests.analysis import needed, percentile_ms
-from tfperf.sections.wall import wall_step_ms
+from tfperf.sections.wall import steady_text, wall_step_ms
 from tfperf.trace.device.device_work import device_label
 from tfperf.trace.flaw import EVERYTHING, TIMES, Flaw, Parts
 from tfperf.trace.steps.breakdown import NO_DEVICE, why_devices_unknown, why_unknown
@@ -423,8 +423,7 @@ def wall_step_time(host: JudgedHost, _: Metric) -> Measurement:
     step_ms = wall_step_ms(wall)
     if step_ms is None:
         return unknown("the profile does not show the wall time of a step")
-    apart = ", excluding steps of other kinds" if wall.evaluation_ps else ""
-    return Measurement(step_ms, f"from the first to the last of {counted(wall.count, step_word(wall.kind))}{apart}")
+    return Measurement(step_ms, f"from the first to the last of {steady_text(wall)}")
 
 
 def input_bound(host: JudgedHost, _: Metric) -> Measurement:

@@ -62,6 +62,15 @@ def test_the_overview_has_the_rate(tmp_path: Path) -> None:
     assert overview["time_per_example"] == (pytest.approx(100 / 128), "us")
 
 
+def test_the_rate_in_the_overview_says_how_much_is_lost_between_steps(tmp_path: Path) -> None:
+    """The last five of ten steps come 500 us later: 1,500 us of wall time for 1,000 us of steps of 128 examples."""
+    apart = [replace(each, start_us=each.start_us + 500 * (each.start_us >= 500)) for each in (*steps(), *KNOWN)]
+    marks, rest = apart[: len(steps())], apart[len(steps()) :]
+    (rate,) = [fact for fact in sections(tmp_path, marks, rest)["overview"].facts if fact.key == "examples_per_second"]
+    assert rate.value == pytest.approx(1280 / 1500e-6)
+    assert rate.note == "of wall time; 1,280,000 within steps"
+
+
 def test_long_times_per_example_are_milliseconds(tmp_path: Path) -> None:
     slower = [
         [replace(each, start_us=each.start_us * 10_000, duration_us=each.duration_us * 10_000) for each in events]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tfperf.analysis.registry import Results
 from tfperf.base.units import PS_PER_MS
 from tfperf.sections.overview.section import report_summary
-from tfperf.sections.wall import WALL, build, modes_text
+from tfperf.sections.wall import WALL, build, modes_text, steady_text
 from tfperf.sections.wall.analysis import OMITTED_PARTS, Wall
 
 US = 1_000_000
@@ -85,6 +85,16 @@ def test_evaluation_is_apart(tmp_path: Path) -> None:
     assert (wall.kind, wall.count) == ("train", 7)
     assert (wall.training_ps, wall.evaluation_ps, wall.loop_ps) == (75 * US, 75 * US, 150 * US)
     assert report_summary(of)["steps_per_second"] == pytest.approx(1e12 * 7 / wall.training_ps)
+
+
+def test_first_steps_are_no_part_of_the_rate(tmp_path: Path) -> None:
+    """A long job does not repeat the first step of 500 us; the others take 10 us each, and 20 us between two epochs."""
+    starts = [500 + 10 * n + (20 if n > 5 else 0) for n in range(10)]
+    of = results(tmp_path, host(*marked(0, length=500), *marked(*starts, first=1)))
+    wall: Wall = of["wall"]
+    assert (wall.count, wall.steady_count, wall.training_ps) == (11, 10, 120 * US)
+    assert report_summary(of)["steps_per_second"] == pytest.approx(1e6 * 10 / 120)
+    assert steady_text(wall) == "10 training steps, excluding first steps"
 
 
 def of_lengths(tmp_path: Path, *lengths: int) -> Wall:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import SectionSpec, TableSpec, present
-from tfperf.base.units import PS_PER_MS, counted
+from tfperf.base.units import counted, format_number
 from tfperf.report.model import Column, Data, Fact, Level, Section, Table, at_levels
+from tfperf.sections.wall import DIFFERENT, wall_step_ms
 from tfperf.trace.known_stats import BATCH
 
 if TYPE_CHECKING:
@@ -54,11 +55,11 @@ def time_per_example_ms(results: Results) -> float | None:
 
 
 def examples_per_second(results: Results) -> float | None:
-    """Return the examples per second of wall time, including evaluation; within steps if wall time was not analyzed."""
+    """Return the examples per second of wall time; within steps if the wall time of a step is unknown."""
     examples, example_ms = results["batch"].examples_per_step, time_per_example_ms(results)
-    wall = results["wall"] if "wall" in results.sections else None
-    if examples and example_ms and wall is not None and wall.count and wall.loop_ps:
-        return float(examples * wall.count / (wall.loop_ps / PS_PER_MS) * 1000.0)
+    step_ms = wall_step_ms(results["wall"]) if "wall" in results.sections else None
+    if examples and example_ms and step_ms:
+        return 1000.0 * examples / step_ms
     return 1000.0 / example_ms if example_ms else None
 
 
@@ -73,7 +74,10 @@ def rate_facts(results: Results) -> tuple[Fact, ...]:
     size = Fact("batch_size", "Batch size", batch.size, "count", note)
     if not example_ms:
         return (size,)
-    rate = Fact("examples_per_second", "Examples per second", examples_per_second(results), "count")
+    per_second = examples_per_second(results)
+    is_wall = per_second is not None and abs(per_second * example_ms / 1000.0 - 1.0) > DIFFERENT
+    within = f"of wall time; {format_number(1000.0 / example_ms)} within steps" * is_wall
+    rate = Fact("examples_per_second", "Examples per second", per_second, "count", within)
     if example_ms < 1:
         return size, rate, Fact("time_per_example", "Time per example", example_ms * _US_PER_MS, "us")
     return size, rate, Fact("time_per_example", "Time per example", example_ms, "ms")

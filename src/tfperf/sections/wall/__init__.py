@@ -30,10 +30,8 @@ def build(results: Results) -> Section:
     wall = results["wall"]
     label, note = ("Profiler session", _LONGER) if wall.is_session else ("Capture", "")
     facts = [Fact("capture", label, wall.capture_ps / PS_PER_MS, "ms", note)]
-    if wall.count:
-        word = step_word(wall.kind)
-        note = f"from the first to the last of {counted(wall.count, word)}"
-        note += ", excluding steps of other kinds" if wall.evaluation_ps else ""
+    if wall.steady_count:
+        note = f"from the first to the last of {steady_text(wall)}"
         facts.append(Fact("wall_step", "Wall time per step", wall_step_ms(wall), "ms", note))
     modes = modes_text(wall, wall.slow("averaged", "compiling"))
     host = (f"These times are from host {wall.host}.",) if results.has_several_hosts else ()
@@ -47,8 +45,15 @@ def build(results: Results) -> Section:
 
 
 def wall_step_ms(wall: Wall) -> float | None:
-    """Return the wall time of training per step, excluding steps of other kinds; None without steps."""
-    return wall.training_ps / wall.count / PS_PER_MS if wall.count and wall.training_ps else None
+    """Return the wall time of training per step, excluding first steps and other kinds; None without other steps."""
+    return wall.training_ps / wall.steady_count / PS_PER_MS if wall.steady_count and wall.training_ps else None
+
+
+def steady_text(wall: Wall) -> str:
+    """Return the steps that the wall time per step is about: `8 training steps, excluding first steps`."""
+    others = {"first steps": wall.steady_count < wall.count, "steps of other kinds": wall.evaluation_ps > 0}
+    excluded = " and ".join(name for name, has in others.items() if has)
+    return counted(wall.steady_count, step_word(wall.kind)) + f", excluding {excluded}" * bool(excluded)
 
 
 def modes_text(wall: Wall, slow: Int64s) -> str:

@@ -189,7 +189,11 @@ class Wall(Plotted, Tabular, frozen=True, kw_only=True, eq=False, dict=True):
     @property
     def steady_ps(self) -> int:
         """Return the wall time of the training loop without its first steps and one-time compilations."""
-        return self.loop_ps - int(self.step_ps[self.counted("first")].sum()) - self.compiled_once_ps
+        return self.loop_ps - self._first_ps - self.compiled_once_ps
+
+    @property
+    def _first_ps(self) -> int:
+        return int(self.step_ps[self.counted("first")].sum())
 
     @property
     def steady_count(self) -> int:
@@ -225,11 +229,13 @@ class Wall(Plotted, Tabular, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def training_ps(self) -> int:
-        """Return the wall time from the first counted step to the last one, without steps of other kinds."""
+        """Return the wall time of `steady_count` steps: from the first counted step to the last one, without the first
+        steps of the capture and steps of other kinds.
+        """
         if not self.count:
             return 0
         start, end = self.span_ps
-        return end - start - self._others_until(end)
+        return end - start - self._first_ps - self._others_until(end)
 
     @cached_property
     def gaps_in_loop(self) -> tuple[Gap, ...]:
@@ -303,7 +309,7 @@ def analyze(host: Host) -> Wall:
 
 def combine(walls: Sequence[Wall]) -> Wall:
     """Return the wall time of the host with the longest training time per step."""
-    return max(walls, key=lambda wall: wall.training_ps / wall.count if wall.count else -1.0)
+    return max(walls, key=lambda wall: wall.training_ps / wall.steady_count if wall.steady_count else -1.0)
 
 
 def narrow(wall: Wall, _: Breakdown, after: Breakdown) -> Wall:
