@@ -30,7 +30,7 @@ from sections.diagnosis.made import (
     in_each_step,
     steps,
 )  # fmt: skip
-from sections.tfdata.made_pipelines import training_and_evaluation, waiting_job
+from sections.tfdata.made_pipelines import keras_arrays, training_and_evaluation, waiting_job
 
 from tfperf.formats.wire.capture_plane import CAPTURE_PLANE
 from tfperf.sections.diagnosis.case import Ledger, ledger_of
@@ -86,7 +86,7 @@ FIRST: dict[str, Case] = {
         "XLA compiled work in 5 of 5 calls; every run is a first run, and first runs take longer",
     ),
     "a GPU that the job does not use": Case(
-        (*on_host((OP, 100)), plane("/device:GPU:0")), "idle_devices", None, "use_all_devices",
+        (*on_host((OP, 100)), plane("/device:GPU:0")), "idle_devices", None, "find_device",
         "1 of 1 device is unused",
     ),
     "ops one by one": Case(on_host(*[("EagerExecute: Add", 9.0)] * 9), "eager_ops", 100, "use_function"),
@@ -338,6 +338,23 @@ def test_launches_are_those_of_the_device_that_works_in_the_steps(tmp_path: Path
     late = plane("/device:GPU:1", line("Stream #1", *(event("volta_sgemm", 10_000 + 10 * n, 5) for n in range(90))))
     found = diagnosis(tmp_path, host(*steps((LAUNCH, 50.0))), gpu(("volta_sgemm", 50, 50)), late)
     assert cause_of(found, "launch_bound").detail == "1 kernel per step on GPU:0"
+
+
+@pytest.mark.parametrize(("is_of_arrays", "action"), [(False, "prefetch_to_device"), (True, "arrays_to_device")])
+def test_arrays_that_keras_batches_need_a_dataset_first(tmp_path: Path, is_of_arrays: bool, action: str) -> None:
+    """Keras makes the pipeline, so there is none in the program to append to."""
+    keras = event("__inference_train_function_1", 0, 1)
+    fed = keras_arrays() if is_of_arrays else [call("Root", 1, 6, 1), call("Root::Map", 2, 5, 2, 1)]
+    batches = line("pool", *fed, id=7)
+    python = line("python", *steps((LAUNCH, 50.0)), keras, id=8)
+    planes = plane("/host:CPU", python, batches), gpu(("MemcpyH2D", 0, 20), ("volta_sgemm", 50, 50))
+    copied = cause_of(diagnosis(tmp_path, *planes), "input_copy")
+    assert sorted(actions_of(copied)) == sorted(["smaller_types", action])
+
+
+def test_one_used_device_of_several_shares_its_work(tmp_path: Path) -> None:
+    used, unused = gpu(("volta_sgemm", 0, 90)), plane("/device:GPU:1")
+    assert actions_of(causes_of(tmp_path, *on_host((LAUNCH, 5.0)), used, unused)["idle_devices"]) == ["use_all_devices"]
 
 
 def test_memory_is_judged_without_steps_too(tmp_path: Path) -> None:

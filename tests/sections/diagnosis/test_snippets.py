@@ -56,6 +56,23 @@ def test_each_line_has_its_mark_and_the_program_compiles(code: str, api: str, te
         compile(program(text, left_out), code, "exec")
 
 
+def test_several_steps_in_a_function_go_on_with_the_same_iterator() -> None:
+    """A dataset in the function would start again in each call."""
+    assert "next(iterator)" in ADVICE["loop_in_function"].texts["tensorflow"]
+
+
+@pytest.mark.parametrize(
+    ("option", "since"), [("jit_compile=True", "2.8"), ("set_global_policy", "2.4"), ("steps_per_execution=", "2.4")]
+)
+def test_options_of_keras_name_the_first_tensorflow_with_them(option: str, since: str) -> None:
+    texts = [text for advice in ADVICE.values() for text in (advice.texts.get("keras", ""), *_on_tpus(advice))]
+    assert all(f" (TensorFlow {since} or later)" in text for text in texts if option in text)
+
+
+def _on_tpus(advice: Advice) -> list[str]:
+    return [text for api, text in (advice.on_tpus or {}).items() if api != "jax"]
+
+
 def test_most_changes_have_code() -> None:
     """Advice without code depends on the program: where its work is, or which sizes fit."""
 

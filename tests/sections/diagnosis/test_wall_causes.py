@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from builders import Event, Plane, event, gpu, host, logdir_of, ref, space
+from builders import Event, Plane, event, gpu, host, line, logdir_of, plane, ref, space
 from click.testing import CliRunner
 from jax_builders import call
 from sections.diagnosis.made import OP, actions_of, bounds, codes_of, diagnosis, most
+from sections.tfdata.made_pipelines import keras_arrays
 
 from tfperf.cli import main
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
@@ -64,6 +65,13 @@ def test_what_runs_between_steps_decides_what_to_change(tmp_path: Path, inside: 
     cause = the_cause(diagnosis(tmp_path, host(*epochs(3, 750, inside))), "between_steps")
     assert inside.partition(":")[0] in cause.detail
     assert actions_of(cause) == [action]
+
+
+def test_arrays_that_keras_batches_need_a_dataset_for_longer_epochs(tmp_path: Path) -> None:
+    keras = event("__inference_one_step_on_data_1", 0, 1)
+    python = line("python", *in_order([*epochs(3, 750, "MakeIterator:MakeIterator"), keras]).lines[0].events, id=1)
+    found = diagnosis(tmp_path, plane("/host:CPU", python, line("pool", *keras_arrays(), id=2)))
+    assert actions_of(the_cause(found, "between_steps")) == ["longer_epochs_of_arrays"]
 
 
 @pytest.mark.parametrize(

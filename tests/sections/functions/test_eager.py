@@ -158,6 +158,13 @@ def test_runs_of_ops_that_read_or_save_are_told_by_their_types(
     assert eager.percent == pytest.approx(10.0)
 
 
+def test_what_is_written_after_the_last_step_is_no_part_of_it(tmp_path: Path) -> None:
+    """Ops that follow each other, but the step ends between them: 5 us in four steps of 100 us."""
+    eager = eager_ops(tmp_path, *marks(4), run_eagerly("LogicalAnd", 390, 5), run_eagerly("WriteSummary", 405, 20))
+    assert eager.fetches("summary") == (0.0, 0, 0.0)
+    assert eager.stretch_percent == pytest.approx(100 * 5 / 400)
+
+
 @pytest.mark.parametrize(
     "ops", [("ReadVariableOp", "MatMul"), ("ReadVariableOp",), ("ReluGrad", "DivNoNan"), ("DivNoNan", "MatMul")]
 )

@@ -148,6 +148,15 @@ def waiting_job(*path: str, busy_us: float = 60, op: str = "", cores: int = 2, *
     return line("python", *python), line("pool", *pool)
 
 
+def keras_arrays() -> list[Event]:
+    """Calls of the pipeline that Keras makes from arrays: batches of indices, zipped with the arrays."""
+    root = "Root::ParallelMapV2::Zip"
+    calls = [call("Root", 1, 6, 1), call("Root::ParallelMapV2", 2, 5, 2, 1), call(root, 2, 5, 3, 2)]
+    calls += [call(f"{root}[0]::FlatMap", 2, 1, 4, 3), call(f"{root}[0]::FlatMap::Range", 2, 1, 5, 4)]
+    calls += [call(f"{root}[1]::ForeverRepeat", 4, 1, 6, 3), call(f"{root}[1]::ForeverRepeat::FromTensor", 4, 1, 7, 6)]
+    return calls
+
+
 def inline_map(map_us: float, op: str = "DecodeJpeg", cores: int = 4) -> tuple[Line, Line]:
     """A map that works in the step's own thread, and whose function runs in a pool."""
     return waiting_job("Map", busy_us=map_us, op=op, cores=cores)

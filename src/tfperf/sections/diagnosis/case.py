@@ -91,6 +91,12 @@ class Case(Struct, frozen=True, kw_only=True):
         return replace(self, step_ms=step_ms, ledger=Ledger(step_ms, {}), of="wall")
 
     @property
+    def feeds_keras_arrays(self) -> bool:
+        """Return whether Keras makes the batches from arrays, so that the program has no pipeline to change."""
+        main = self.results["tfdata"].main
+        return main is not None and main.is_of_keras_arrays
+
+    @property
     def hosts(self) -> Hosts:
         """Return the comparison of hosts."""
         return self.results["hosts"]

@@ -394,8 +394,12 @@ _ONE_LAYOUT = (
     "keep arrays in the layout in which the device computes, from the input on: dimension_numbers of "
     "jax.lax.conv_general_dilated"
 )
+_OF_ARRAYS = "tf.data.Dataset of the arrays: from_tensor_slices((x, y)).shuffle(n).batch(m)"
 _COPY_AHEAD = "copy ahead: call jax.device_put on the next batch before waiting for the running step"
 _SHARD = "shard the batch over all devices (jax.sharding.NamedSharding)"
+_COMPILED_BY_XLA = "compile(jit_compile=True) (TensorFlow 2.8 or later)"
+_IN_FLOAT16 = "keras.mixed_precision.set_global_policy('mixed_float16') (TensorFlow 2.4 or later)"
+_IN_MIXED_BFLOAT16 = "keras.mixed_precision.set_global_policy('mixed_bfloat16') (TensorFlow 2.4 or later)"
 _IN_BFLOAT16 = "compute matrix products in bfloat16 (the dtype of layers), and keep parameters in float32"
 _OFFLOADING = "https://docs.jax.dev/en/latest/notebooks/host-offloading.html"
 _TPU_PERFORMANCE = "https://cloud.google.com/tpu/docs/performance-guide"
@@ -444,6 +448,25 @@ ADVICE: Mapping[str, Advice] = {
                 "+     state = train_step(state, batch)  # returns before it is done\n"
                 "+     batch = jax.device_put(next(batches))"
             ),
+        },
+    ),
+    "arrays_to_device": Advice(
+        texts={
+            "keras": (
+                f"pass fit() a {_OF_ARRAYS}, then .apply(tf.data.experimental.prefetch_to_device('/GPU:0')) at its end"
+            )
+        },
+        on_tpus={},
+        saves=(0.5, 1.0),
+        assumption="at least half of the copy overlaps device compute",
+        url=f"{API}/data/experimental/prefetch_to_device",
+        snippets={
+            "keras": (
+                "+ dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(batch_size)\n"
+                "+ dataset = dataset.apply(tf.data.experimental.prefetch_to_device('/GPU:0'))\n"
+                "- model.fit(x, y, batch_size=batch_size)\n"
+                "+ model.fit(dataset)"
+            )
         },
     ),
     "smaller_types": Advice(
@@ -620,6 +643,19 @@ ADVICE: Mapping[str, Advice] = {
             ),
         },
     ),
+    "longer_epochs_of_arrays": Advice(
+        texts={"keras": f"use longer epochs: pass fit() a {_OF_ARRAYS}.repeat(), and steps_per_epoch=N"},
+        saves=(0.5, 1.0),
+        assumption="epochs do not require a new iterator",
+        url=f"{GUIDE}/data_performance",
+        snippets={
+            "keras": (
+                "+ dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(batch_size)\n"
+                "- model.fit(x, y, batch_size=batch_size)\n"
+                "+ model.fit(dataset.repeat(), steps_per_epoch=1000)"
+            )
+        },
+    ),
     "evaluate_less": Advice(
         texts={
             "keras": "evaluate less: fit(validation_freq=N), fewer validation_steps, or a larger validation batch",
@@ -771,7 +807,7 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "jit_compile": Advice(
         texts={
-            "keras": "compile(jit_compile=True), which fuses small ops",
+            "keras": f"{_COMPILED_BY_XLA}, which fuses small ops",
             "tensorflow": "tf.function(jit_compile=True) for the step, which fuses small ops",
         },
         saves=(0.3, 0.8),
@@ -804,7 +840,10 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "loop_in_function": Advice(
         texts={
-            "tensorflow": "run several steps in one tf.function (for batch in dataset.take(10)), and log after them",
+            "tensorflow": (
+                "run several steps in one tf.function, in a loop over tf.range(10) with next(iterator), and log after "
+                "them"
+            ),
             "jax": "run several steps in one call (jax.lax.scan over batches on the device), and log after them",
         },
         saves=(0.5, 0.95),
@@ -816,7 +855,7 @@ ADVICE: Mapping[str, Advice] = {
         snippets={
             "tensorflow": (
                 "+ @tf.function\n"
-                "+ def train_steps(iterator):\n"
+                "+ def train_steps(iterator):  # iter(dataset), once, before the loop\n"
                 "+     for _ in tf.range(10):\n"
                 "+         train_step(next(iterator))"
             ),
@@ -905,13 +944,12 @@ ADVICE: Mapping[str, Advice] = {
     "mixed_precision": Advice(
         texts={
             "keras": (
-                "keras.mixed_precision.set_global_policy('mixed_float16'); 'mixed_bfloat16' on NVIDIA A100 or "
-                "later; layer sizes and batch in multiples of 8"
+                f"{_IN_FLOAT16}; 'mixed_bfloat16' on NVIDIA A100 or later; layer sizes and batch in multiples of 8"
             ),
             "tensorflow": "compute in 16 bit: tf.keras.mixed_precision, or cast the inputs of layers to tf.bfloat16",
             "jax": _IN_BFLOAT16,
         },
-        on_tpus={**in_tensorflow("keras.mixed_precision.set_global_policy('mixed_bfloat16')"), "jax": _IN_BFLOAT16},
+        on_tpus={**in_tensorflow(_IN_MIXED_BFLOAT16), "jax": _IN_BFLOAT16},
         saves=(0.33, 0.75),
         assumption="rule of thumb: matrix products take 1.5 to 4 times less time in 16 bit, if the roofline allows it",
         url=f"{GUIDE}/mixed_precision",
@@ -944,7 +982,7 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "fewer_bytes": Advice(
         texts={
-            "keras": "move fewer bytes: keras.mixed_precision.set_global_policy('mixed_bfloat16')",
+            "keras": f"move fewer bytes: {_IN_MIXED_BFLOAT16}",
             "tensorflow": "move fewer bytes: 16-bit types, elementwise ops in the same function as their inputs",
             "jax": "move fewer bytes: bfloat16 arrays, elementwise functions in the same jit as their inputs",
         },
@@ -1059,6 +1097,34 @@ ADVICE: Mapping[str, Advice] = {
             ),
         },
     ),
+    "find_device": Advice(
+        texts={
+            **in_tensorflow(
+                "find out why no op runs on the device: is it in tf.config.list_physical_devices('GPU')? If not, check "
+                "CUDA_VISIBLE_DEVICES, the GPU libraries, and TensorFlow's log at its start; if so, tf.device and the "
+                "types of the ops"
+            ),
+            "jax": (
+                "find out why no op runs on the device: is it in jax.devices()? If not, check JAX_PLATFORMS, "
+                "CUDA_VISIBLE_DEVICES, and the plugin of jaxlib for it, such as jax[cuda12]"
+            ),
+        },
+        on_tpus={
+            **in_tensorflow(
+                "find out why no op runs on the TPU: is it in tf.config.list_logical_devices('TPU')? If so, build and "
+                "run the model under tf.distribute.TPUStrategy()"
+            ),
+            "jax": (
+                "find out why no op runs on the TPU: is it in jax.devices()? If not, check JAX_PLATFORMS and the "
+                "plugin of jaxlib for it, jax[tpu]"
+            ),
+        },
+        assumption="the device is intended for this job; the profile does not show the speedup",
+        url=f"{GUIDE}/gpu",
+        urls={"jax": "https://docs.jax.dev/en/latest/installation.html"},
+        tpu_url=f"{GUIDE}/tpu",
+        snippets={**in_tensorflow("+ print(tf.config.list_physical_devices('GPU'))"), "jax": "+ print(jax.devices())"},
+    ),
     "start_all_devices": Advice(
         texts={
             **in_tensorflow("check that the strategy includes every device, or profile later, once all have started"),
@@ -1081,8 +1147,8 @@ ADVICE: Mapping[str, Advice] = {
         on_tpus=everywhere("use a smaller batch, or bfloat16, which halves activations"),
         texts={
             "keras": (
-                "use a smaller batch, keras.mixed_precision.set_global_policy('mixed_float16'), which halves "
-                "activations, or tf.recompute_grad(layer), which recomputes them instead of keeping them"
+                f"use a smaller batch, {_IN_FLOAT16}, which halves activations, or "
+                "tf.recompute_grad(layer), which recomputes them instead of keeping them"
             ),
             "tensorflow": (
                 "use a smaller batch, 16 bit, which halves activations, or tf.recompute_grad(layer), which "
@@ -1138,7 +1204,7 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "halve_activations": Advice(
         texts={
-            "keras": "keep activations in 16 bit: keras.mixed_precision.set_global_policy('mixed_bfloat16')",
+            "keras": f"keep activations in 16 bit: {_IN_MIXED_BFLOAT16}",
             "tensorflow": "keep activations in 16 bit: cast the inputs of layers to tf.bfloat16",
             "jax": "keep activations in bfloat16 (the dtype of layers), and parameters in float32",
         },
@@ -1330,7 +1396,7 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "fuse_update": Advice(
         texts={
-            "keras": "compile(jit_compile=True), which fuses the ops of the update, if XLA can compile the model",
+            "keras": f"{_COMPILED_BY_XLA}, which fuses the ops of the update, if XLA can compile the model",
             "tensorflow": "tf.function(jit_compile=True) for the step, which fuses the ops of the update",
         },
         saves=(0.3, 0.8),
@@ -1343,7 +1409,7 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "fuse_update_kernels": Advice(
         texts={
-            "keras": "compile(jit_compile=True): XLA fuses the ops of the update, if it can compile the model",
+            "keras": f"{_COMPILED_BY_XLA}: XLA fuses the ops of the update, if it can compile the model",
             "tensorflow": "tf.function(jit_compile=True) for the step: XLA fuses the ops of the update",
             "jax": (
                 "if the parameters are small and not sharded, update them as one array, inside the jitted step: "

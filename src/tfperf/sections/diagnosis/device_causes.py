@@ -213,8 +213,10 @@ def idle_devices(case: Case) -> Cause | None:
     detail = "they appear in the profile but run nothing, or only copies outside of the steps"
     if silent == total:
         detail = f"ops run on the host for {ops} of the step"
-    is_spread = total - silent > 1
-    advice = case.without_estimate("start_all_devices" if is_spread else "use_all_devices")
+    used = total - silent
+    advice = case.without_estimate(
+        "start_all_devices" if used > 1 else "use_all_devices" if used == 1 else "find_device"
+    )
     actions = () if advice is None else (advice,)
     return Cause(
         code="idle_devices",

@@ -499,7 +499,16 @@ def several_steps(case: Case, cost: Range) -> Action | None:
     action = case.action("loop_in_function", Range(cost.high, cost.high) if program.api == "jax" else cost)
     if action is None or program.calls.fetches or program.api == "jax":
         return action
-    return replace(action, text="run several steps in one tf.function (for i in tf.range(10)), on stacked batches")
+    return replace(
+        action,
+        text="run several steps in one tf.function (for i in tf.range(10)), on stacked batches",
+        snippet=(
+            "+ @tf.function\n"
+            "+ def train_steps(batches):  # stacked along a new first axis\n"
+            "+     for i in tf.range(10):\n"
+            "+         train_step(batches[i])"
+        ),
+    )
 
 
 def garbage_collection(case: Case) -> Cause | None:

@@ -142,7 +142,8 @@ def input_copy(case: Case) -> Cause | None:
         detail = f"{size}{rate}, not overlapped with compute"
         rests_on.append(Evidence("kernels", "copies", worst.device))
     is_ahead = any(pipeline.is_device for pipeline in case.results["tfdata"].pipelines)
-    actions = ("smaller_types",) if is_ahead else ("prefetch_to_device", "smaller_types")
+    ahead = "arrays_to_device" if case.feeds_keras_arrays else "prefetch_to_device"
+    actions = ("smaller_types",) if is_ahead else (ahead, "smaller_types")
     cost = case.ledger.claim("host_to_device")
     return case.cause("input_copy", "Copying batches to the device", cost, detail, actions=actions, rests_on=rests_on)
 

@@ -68,10 +68,12 @@ def between_steps(case: Case) -> Cause | None:
     # Tracing in a single gap, such as that of the first evaluation, does not recur.
     again = sum(gap.content == "compile" for gap in gaps) > 1
     action = "profile_later" if content == "compile" and not again else _ACTIONS[content]
+    longer_epochs = "longer_epochs_of_arrays" if case.feeds_keras_arrays else "longer_epochs"
+    action = longer_epochs if action == "longer_epochs" else action
     actions = [over_wall.action(action, Range(share * part, share * part))]
     if action == "less_between" and (at_epochs := [gap for gap in gaps if gap.starts_epoch]):
         of_epochs = share * _total_ps(at_epochs) / total_ps
-        longer = over_wall.action("longer_epochs", Range(of_epochs, of_epochs))
+        longer = over_wall.action(longer_epochs, Range(of_epochs, of_epochs))
         is_short = len(at_epochs) == len(gaps) and total_ps < _EPOCH_TURN_MS * PS_PER_MS * len(gaps)
         is_own = is_short and content == "calls" and _REPLACES_ITERATOR.match(wall.contents[content].name)
         actions = [longer] if is_own and case.program.api == "keras" else [*actions, longer]

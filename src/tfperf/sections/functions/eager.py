@@ -216,7 +216,7 @@ def _counts(trace: HostTrace, rows: Int64s, steps: Steps) -> Int64s:
 def _runs(
     trace: HostTrace, rows: Int64s, op_type: Int64s, names: tuple[str, ...], steps: Steps
 ) -> tuple[list[Intervals], Int64s, Intervals, Int64s]:
-    """Cut the ops of each thread into runs, between function calls, batch fetches and step starts.
+    """Cut the ops of each thread into runs, between function calls, batch fetches, and starts and ends of steps.
 
     Return the intervals of runs of each kind of `FETCHES`, the rows that read variables in them, the stretches of all
     other runs, and the rows of these.
@@ -229,12 +229,14 @@ def _runs(
     kinds = [mask(names, pattern.fullmatch)[op_type] for pattern in (_SAVES, _WRITES, _COPIES, _COMPUTES)]
     reads = mask(names, _READS.__contains__)[op_type]
     averages = mask(names, "DivNoNan".__eq__)[op_type]
+    edges = np.concatenate((steps.start_ps, steps.end_ps))
     times: list[list[Intervals]] = [[] for _ in (*FETCHES, "stretch")]
     kind_of_row = np.zeros(len(rows), np.int64)
     for index in distinct(trace.line_of[rows]).tolist():
         mine = np.flatnonzero(trace.line_of[rows] == index)
         start, end = trace.start_ps[rows[mine]], np.maximum.accumulate(trace.end_ps[rows[mine]])
-        breaks = np.sort(np.concatenate((trace.start_ps[others[trace.line_of[others] == index]], steps.start_ps)))
+        on_line = others[trace.line_of[others] == index]
+        breaks = np.sort(np.concatenate((trace.start_ps[on_line], edges)))
         run = distinct_index(np.searchsorted(breaks, start, side="right"))[1]
         saves, writes, copies, computes, read, average, size = (
             np.bincount(run, weights=each[mine] if each is not None else None)
@@ -246,17 +248,18 @@ def _runs(
             len(FETCHES),
         )
         kind_of_row[mine] = len(FETCHES) if eagerly else kind[run]
-        bounds = np.concatenate((others[trace.line_of[others] == index], rows[mine]))
+        bounds = np.concatenate((on_line, rows[mine]))
+        starts, ends = (np.concatenate((each[bounds], edges)) for each in (trace.start_ps, trace.end_ps))
         for number, parts in enumerate(times):
             chosen = kind_of_row[mine] == number
             if number == len(FETCHES):
                 among_many = size[run[chosen]][1:] >= _MANY_OPS
                 longest_ps = np.where(among_many, _LONGEST_AMONG_MANY_PS, LONGEST_PAUSE_PS)
                 stretches = joined(start[chosen], end[chosen], breaks, MOST if eagerly else longest_ps)
-                parts.append(with_python_beside(stretches, start[chosen], trace.start_ps[bounds], trace.end_ps[bounds]))
+                parts.append(with_python_beside(stretches, start[chosen], starts, ends))
             elif chosen.any():
                 run_times = joined(start[chosen], end[chosen], breaks, MOST)
-                parts.append(with_python_around(run_times, trace.start_ps[bounds], trace.end_ps[bounds], BESIDE_READS))
+                parts.append(with_python_around(run_times, starts, ends, BESIDE_READS))
     *fetches, stretches = map(union_all, times)
     is_left = kind_of_row == len(FETCHES)
     return fetches, rows[reads & ~is_left], stretches, rows[is_left]
