@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import exp
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from sections.tfdata.made_pipelines import keras_arrays
 
 from tfperf.cli import main
 from tfperf.sections.diagnosis.cause import Cause, Diagnosis, Range
+from tfperf.sections.tfdata.whatif import NOISE
 
 
 def steps(*spans: tuple[float, float], kind: str = "train", first: int = 0) -> list[Event]:
@@ -39,6 +41,10 @@ def in_order(events: list[Event]) -> Plane:
     return host(*sorted(events, key=lambda each: (each.start_us, -each.duration_us)))
 
 
+LESS = exp(-NOISE)
+"""The time of equal work at a better moment, as a share."""
+
+
 def the_cause(found: Diagnosis, code: str) -> Cause:
     (cause,) = found.named(code)
     return cause
@@ -55,7 +61,22 @@ def test_time_between_epochs_is_the_first_cause(tmp_path: Path) -> None:
     assert (cause.of, cause.cost_percent) == ("wall", Range(share, share))
     assert cause.step_ms == pytest.approx(0.2125)
     assert actions_of(cause) == ["less_between"]
-    assert bounds(cause.actions[0].step_ms) == pytest.approx((0.1 * (1 - 0.8 * share / 100), 0.15625))
+    assert bounds(cause.actions[0].step_ms) == pytest.approx((0.1 * LESS, 0.15625))
+
+
+def test_the_rest_gets_no_faster_than_steps_without_the_cost(tmp_path: Path) -> None:
+    """Epochs of steps of 80, 140 and 90 us, with 750 us between them: only the first step follows a gap."""
+    events = [
+        step
+        for epoch in range(4)
+        for begin in [1060 * epoch]
+        for step in steps((begin, 80), (begin + 80, 140), (begin + 220, 90), first=3 * epoch)
+    ]
+    cause = the_cause(diagnosis(tmp_path, host(*events)), "between_steps")
+    (action,) = cause.actions
+    assert action.rest_ms is not None
+    assert action.rest_ms.low == pytest.approx(0.31 / 3)
+    assert bounds(action.step_ms)[0] == pytest.approx(0.09 * LESS)
 
 
 @pytest.mark.parametrize(

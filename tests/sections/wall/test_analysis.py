@@ -104,6 +104,14 @@ def of_lengths(tmp_path: Path, *lengths: int) -> Wall:
     return wall
 
 
+def test_the_fastest_step_is_one_that_follows_another_without_waiting(tmp_path: Path) -> None:
+    # Steps of 30, 20 and 25 us, and 50 us later of 10 and 22.
+    spans = [(0, 30), (30, 20), (50, 25), (125, 10), (135, 22)]
+    events = [made for n, (start, length) in enumerate(spans) for made in marked(start, length=length, first=n)]
+    assert results(tmp_path, host(*events))["wall"].fastest_ps == 20 * US
+    assert results(tmp_path, host(*marked(0)))["wall"].fastest_ps is None
+
+
 @pytest.mark.parametrize(("period", "every"), [(3, "third"), (4, "fourth")])
 def test_slow_steps_that_come_regularly_have_a_period(tmp_path: Path, period: int, every: str) -> None:
     wall = of_lengths(tmp_path, *(50 if number % period == 1 else 10 for number in range(4 * period)))

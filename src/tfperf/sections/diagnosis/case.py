@@ -16,7 +16,7 @@ from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence,
 from tfperf.sections.diagnosis.program import Program
 from tfperf.sections.memory.section import batch_that_fits
 from tfperf.sections.overview.summary import Summary, of_steps
-from tfperf.sections.tfdata.whatif import faster_without
+from tfperf.sections.tfdata.whatif import faster_without, with_noise
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 from tfperf.trace.steps.steps import INFERENCE
 
@@ -81,6 +81,13 @@ class Case(Struct, frozen=True, kw_only=True):
         if wall is None or self.of == "wall":
             return 1.0
         return min(1.0, wall.steady_count * self.step_ms * PS_PER_MS / wall.steady_ps)
+
+    @property
+    def _fastest_ms(self) -> float:
+        """Return the minimum time of a step without costs outside averaged steps, with noise; 0 if it is unknown."""
+        wall = self._wall_of_kind if self.of == "wall" else None
+        fastest_ms = 0.0 if wall is None else (wall.fastest_ps or 0) / PS_PER_MS
+        return with_noise(fastest_ms, fastest_ms)[0]
 
     def over_wall(self) -> Case:
         """Return the same case with percentages and estimates relative to wall time per step; requires `wall`."""
@@ -147,7 +154,8 @@ class Case(Struct, frozen=True, kw_only=True):
         """Return an action that saves a share of this cost; None if it does not apply to this API.
 
         `share` (0 to 1) and its assumption are from the trace, if available; else those of the advice. At best, the
-        rest of the step on a host gets faster, too (`faster_without`), unless the cost includes that already.
+        rest of the step on a host gets faster, too (`faster_without`), unless the cost includes that already. If the
+        cost is outside averaged steps, these show how fast the rest gets.
         """
         advice = ADVICE[code]
         text = advice.text(self.program.api, is_tpu=self.program.is_tpu)
@@ -163,6 +171,7 @@ class Case(Struct, frozen=True, kw_only=True):
         is_on_host = not self.results.has_device and not self.results.has_several_hosts
         rest_gets_faster &= is_on_host and not advice.is_per_examples
         low_ms = faster_without(most, rest_ms.low) if rest_gets_faster else rest_ms.low
+        low_ms = max(low_ms, min(self._fastest_ms, rest_ms.low))
         return Action(
             code=code,
             text=text,

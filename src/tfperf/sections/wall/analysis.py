@@ -57,6 +57,8 @@ _OF_MODE = 0.25
 """Minimum extra time of slow steps, as a share of their mean extra time weighted by that time."""
 _REPEATS = 2
 """Minimum number of slow steps that form a second mode."""
+_WITHOUT_WAITING = 0.1
+"""Maximum time before a step, as a share of the step, for it to follow another one without waiting."""
 _CHECKPOINT = re.compile(r".*\b(?:SaveV2|SaveSlices|MergeV2Checkpoints|RestoreV2|ShardedFilename)\b")
 _ITERATOR = re.compile(r".*\b(?:MakeIterator|OneShotIterator|AnonymousIterator\w*|\w+Dataset(?:V\d)?|RootDataset)\b")
 _SUMMARY = re.compile(r".*\b(?:Write\w*Summary|FlushSummaryWriter|Write\w*HistogramSummary)\b")
@@ -244,6 +246,14 @@ class Wall(Plotted, Tabular, frozen=True, kw_only=True, eq=False, dict=True):
             return ()
         start, end = self.span_ps
         return tuple(gap for gap in self.between if start <= gap.start_ps and gap.end_ps <= end)
+
+    @property
+    def fastest_ps(self) -> int | None:
+        """Return the minimum duration of averaged steps that follow another one without waiting; None without one."""
+        averaged, step_ps = self.are("averaged"), self.step_ps[1:]
+        waited_ps = self.starts_ps[1:] - self.ends_ps[:-1]
+        durations = step_ps[averaged[1:] & averaged[:-1] & (waited_ps <= _WITHOUT_WAITING * step_ps)]
+        return int(durations.min()) if len(durations) else None
 
     def counted(self, *parts: PartName) -> Int64s:
         """Return the counted steps that are one of these parts."""
