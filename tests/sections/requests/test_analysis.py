@@ -175,7 +175,9 @@ def test_a_call_on_a_gpu_lasts_until_its_kernel_is_done(tmp_path: Path) -> None:
     found, results = requests_of(tmp_path, host(*calls, *launches), gpu(*kernels))
     # The third call launches nothing, so when its result is ready is unknown.
     assert found.requests[0].latency_ps.tolist() == 2 * [60 * 10**6]
-    assert build(results).notes == ("The latency of 1 batch of predict is unknown.",)
+    section = build(results)
+    assert section.notes == ("The latency of 1 batch of predict is unknown.",)
+    assert section.facts[0].title == "Batch time", "the caller of predict waits longer"
 
 
 def test_calls_whose_kernels_may_be_missing_have_no_latency(tmp_path: Path) -> None:

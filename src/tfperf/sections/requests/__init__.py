@@ -142,7 +142,9 @@ def latency_facts(found: AllRequests) -> tuple[Fact, ...]:
         text = ", ".join(f"{each.key.removeprefix('latency ')} {each}" for each in (*quantities[1:], longest))
         rate = "" if main.per_second is None else f", {format_number(main.per_second)}/s"
         note = f"{first} of {main.counted(len(main.latency_ps))}; {text}{rate}"
-        facts.append(Fact("latency", "Latency", value.value, "ms", note, quantities=(*quantities, longest)))
+        # A caller of predict() waits for all batches, and for what it does before them.
+        label = "Batch time" if main.noun == "batch" else "Latency"
+        facts.append(Fact("latency", label, value.value, "ms", note, quantities=(*quantities, longest)))
     if len(found.waited_ps):
         share = waited_share(found)
         note = f"mean of {counted(len(found.waited_ps), 'request')}, before their batch begins"
