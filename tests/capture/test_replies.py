@@ -168,6 +168,38 @@ def test_so_many_replies_are_received_at_a_time_and_no_more(tmp_path: Path) -> N
     assert most[0] <= RECEIVERS
 
 
+def test_a_signal_handler_that_takes_longer_than_a_look_does_not_end_the_looking() -> None:
+    """`queue.SimpleQueue` then waits without a limit; here the call is canceled at the first look after the signal."""
+    handled, is_over = threading.Event(), threading.Event()
+
+    def answer_late(*_: object) -> bytes:
+        is_over.wait(20)
+        return TRACE
+
+    def receive(client: ProfilerClient, call: PendingReply) -> Captured:
+        try:
+            call.result()
+        except CaptureError as error:
+            return Captured(worker=str(client.address), reason=error.reason)
+        return Captured(worker=str(client.address))
+
+    def handle(*_: object) -> None:
+        time.sleep(0.1)
+        handled.set()
+
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        with many(1, answer_late) as (address,), ProfilerClient(parse_address(address)) as client:
+            call = client.profile(REQUEST, 60)
+            replies = Replies({client: call}, receive, TimeLimits(60.0, 60.0))
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            [(_, result)] = replies.as_they_come(lambda: call.cancel() if handled.is_set() else None)
+            is_over.set()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert result.reason == "interrupted"
+
+
 def test_the_file_of_a_task_has_its_name(tmp_path: Path) -> None:
     with many(2) as addresses:
         ports = [parse_address(each).port for each in addresses]

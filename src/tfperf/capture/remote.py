@@ -395,7 +395,8 @@ class Replies(Struct):
 
     def as_they_come(self, meanwhile: Callable[[], object]) -> Iterator[tuple[ProfilerClient, Captured]]:
         """Yield outcomes in order of arrival; call `meanwhile` often."""
-        done: queue.SimpleQueue[tuple[ProfilerClient, concurrent.futures.Future[Captured]]] = queue.SimpleQueue()
+        # `SimpleQueue.get` waits forever if a signal handler takes longer than the timeout (Python 3.11).
+        done: queue.Queue[tuple[ProfilerClient, concurrent.futures.Future[Captured]]] = queue.Queue()
         with DaemonThreads(min(RECEIVERS, len(self.pending)), "tfperf-receive") as receivers:
 
             def take(client: ProfilerClient, call: PendingReply) -> Captured:
@@ -424,7 +425,7 @@ class Replies(Struct):
             finally:
                 self._give_up(done)
 
-    def _give_up(self, done: queue.SimpleQueue[tuple[ProfilerClient, concurrent.futures.Future[Captured]]]) -> None:
+    def _give_up(self, done: queue.Queue[tuple[ProfilerClient, concurrent.futures.Future[Captured]]]) -> None:
         """End the remaining calls, and let receivers finish their files, so that no partial file stays."""
         for call in self.pending.values():
             call.cancel()

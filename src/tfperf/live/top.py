@@ -181,7 +181,7 @@ def show_once(request: TopRequest, screen: Screen) -> str:
 
 def write_lines(request: TopRequest, metrics_port: int | None = None) -> bool:
     """Write each sample as a line of JSON until Ctrl-C, a closed pipe or the last one; return whether any is known."""
-    samples: queue.SimpleQueue[tuple[Address, Sample]] = queue.SimpleQueue()
+    samples: queue.Queue[tuple[Address, Sample]] = queue.Queue()
     watch, has_any = Watch(request, lambda address, sample: samples.put((address, sample))), False
     with _watching(watch, metrics_port) as stop:
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import nullcontext
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 
 from msgspec import Struct
 
@@ -48,7 +48,7 @@ class _Spread:
     def go(self, workers: Workers, groups: Sequence[Sequence[int]]) -> None:
         """Submit groups of hosts; on an exception, such as Ctrl-C, cancel those that have not started."""
         pending: dict[Future[list[HostOutcome]], Sequence[int]] = {}
-        done: SimpleQueue[Future[list[HostOutcome]]] = SimpleQueue()
+        done: Queue[Future[list[HostOutcome]]] = Queue()
         try:
             for group in groups:
                 files = [self.files[host] for host in group]
