@@ -5,7 +5,7 @@
 Sections are computed in order of their dependencies, so shared data and imports count for the first section that uses
 them. Each process computes everything four times. Imports are what the first time takes beyond the fastest one; all
 figures are the least of several processes. With the folder `src` of another checkout, processes of both versions take
-turns, and the exit code is 1 if a section takes over `MOST_MS` more than there; the sum counts.
+turns; `more` is the median difference of the first times of each pair, and the exit code is 1 if one is over `MOST_MS`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 from time import process_time
 
 MOST_MS = 15.0
 TRACES = ("input_bound", "gpu_odd_channels", "gpu_tiny_kernels")
 _AGAIN = 3
+_NOTHING = (0.0, 0.0, 0.0)
 _SAMPLES = Path(__file__).resolve().parent.parent / "sample_traces"
 
 
@@ -56,23 +58,25 @@ def once(path: Path) -> dict[str, tuple[float, float]]:
     return {name: (1000 * computing[name], 1000 * writing[name]) for name in names}
 
 
-Parts = tuple[float, ...]
-"""Milliseconds of a section: for its results, its text and its imports."""
+Parts = tuple[float, float, float]
+"""Milliseconds of a section: for its results and its text, the fastest time, and for both the first time."""
 
 
 def in_new_process(path: Path, bytecode: str, source: Path) -> dict[str, Parts]:
-    """Return the parts by section, of the version in `source`; its modules are compiled to the folder `bytecode`."""
+    """Return the parts by section of the version in `source`, whose modules are compiled to the folder `bytecode`."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
     environment |= {"PYTHONPYCACHEPREFIX": bytecode, "PYTHONPATH": str(source)}
     command = [sys.executable, __file__, "--once", str(path)]
     text = subprocess.run(command, capture_output=True, check=True, env=environment).stdout
     first, *others = json.loads(text)
-    fastest = {name: [min(each[name][place] for each in others) for place in (0, 1)] for name in first}
-    return {name: (*fastest[name], max(sum(first[name]) - sum(fastest[name]), 0.0)) for name in first}
+    return {
+        name: (min(each[name][0] for each in others), min(each[name][1] for each in others), sum(first[name]))
+        for name in first
+    }
 
 
-def least_of(path: Path, sources: list[Path], processes: int) -> list[dict[str, Parts]]:
-    """Return the least of several processes of each version, which take turns."""
+def runs_of(path: Path, sources: list[Path], processes: int) -> list[list[dict[str, Parts]]]:
+    """Return the parts in each process of each version; the versions take turns."""
     runs: list[list[dict[str, Parts]]] = [[] for _ in sources]
     with tempfile.TemporaryDirectory() as bytecode:
         for number in range(1 + processes):
@@ -80,10 +84,7 @@ def least_of(path: Path, sources: list[Path], processes: int) -> list[dict[str, 
                 run = in_new_process(path, bytecode, source)
                 if number:  # The first process compiles the modules.
                     of_source.append(run)
-    return [
-        {name: tuple(min(run[name][place] for run in of_source) for place in range(3)) for name in of_source[0]}
-        for of_source in runs
-    ]
+    return runs
 
 
 def main() -> int:
@@ -103,12 +104,17 @@ def main() -> int:
     ]
     slow = []
     for path in options.traces:
-        least, *before = least_of(path, sources, options.processes)
+        runs, *before = runs_of(path, sources, options.processes)
         print(f"{path.name}, ms of CPU time\n{'section':16}{'results':>9}{'text':>9}{'imports':>9}{'sum':>9}", end="")
         print(f"{'more':>9}" * len(before))
-        for name, parts in sorted(least.items(), key=lambda each: -sum(each[1])):
-            more = [sum(parts) - sum(each.get(name, (0.0,))) for each in before]
-            print(f"{name:16}" + "".join(f"{part:9.1f}" for part in (*parts, sum(parts), *more)))
+        for name in sorted(runs[0], key=lambda name: -min(run[name][2] for run in runs)):
+            results_ms, text_ms, first_ms = (min(run[name][place] for run in runs) for place in range(3))
+            parts = (results_ms, text_ms, max(first_ms - results_ms - text_ms, 0.0), first_ms)
+            more = [
+                median(now[name][2] - then.get(name, _NOTHING)[2] for now, then in zip(runs, of_source, strict=True))
+                for of_source in before
+            ]
+            print(f"{name:16}" + "".join(f"{part:9.1f}" for part in (*parts, *more)))
             slow += [f"{name} of {path.name}" for ms in more if ms > MOST_MS]
     if options.against:
         verdict = "FAIL" if slow else "PASS"
