@@ -820,14 +820,16 @@ def low_utilisation(case: Case) -> Cause | None:
 
 
 def _kinds(case: Case, rows: Iterable[RooflineOp]) -> str:
-    """Return what ops are: matrix products, convolutions or both."""
-    return PRODUCTS[frozenset("convolution" if _convolves(case, row) else "product" for row in rows)]
+    """Return what ops are: matrix products, convolutions or both.
 
-
-def _convolves(case: Case, row: RooflineOp) -> bool:
-    """Return whether an op is a convolution. XLA runs matrix products on a TPU as convolutions, so its name counts."""
-    asked = getattr(row.op, "type", "") or row.op.framework_op.rpartition("/")[2]
-    return bool(_CONVOLUTION.search(asked if case.program.is_tpu else f"{asked} {row.op.op}"))
+    XLA runs matrix products on a TPU as convolutions, so the name of the framework op counts there.
+    """
+    kinds = set()
+    for row in rows:
+        asked = getattr(row.op, "type", "") or row.op.framework_op.rpartition("/")[2]
+        is_convolution = _CONVOLUTION.search(asked if case.program.is_tpu else f"{asked} {row.op.op}")
+        kinds.add("convolution" if is_convolution else "product")
+    return PRODUCTS[frozenset(kinds)]
 
 
 def _without(row: RooflineOp, time_ps: int, case: Case) -> RooflineOp:
