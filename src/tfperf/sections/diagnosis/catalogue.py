@@ -395,6 +395,8 @@ _ONE_LAYOUT = (
     "jax.lax.conv_general_dilated"
 )
 _OF_ARRAYS = "tf.data.Dataset of the arrays: from_tensor_slices((x, y)).shuffle(n).batch(m)"
+_MAKE_DATASET = "+ dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(batch_size)"
+_IF_DATASET_SERVES = "the arrays fit into memory twice, and making batches row by row is fast enough"
 _COPY_AHEAD = "copy ahead: call jax.device_put on the next batch before waiting for the running step"
 _SHARD = "shard the batch over all devices (jax.sharding.NamedSharding)"
 _COMPILED_BY_XLA = "compile(jit_compile=True) (TensorFlow 2.8 or later)"
@@ -458,11 +460,11 @@ ADVICE: Mapping[str, Advice] = {
         },
         on_tpus={},
         saves=(0.5, 1.0),
-        assumption="at least half of the copy overlaps device compute",
+        assumption=f"{_IF_DATASET_SERVES}; at least half of the copy overlaps device compute",
         url=f"{API}/data/experimental/prefetch_to_device",
         snippets={
             "keras": (
-                "+ dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(batch_size)\n"
+                f"{_MAKE_DATASET}\n"
                 "+ dataset = dataset.apply(tf.data.experimental.prefetch_to_device('/GPU:0'))\n"
                 "- model.fit(x, y, batch_size=batch_size)\n"
                 "+ model.fit(dataset)"
@@ -646,11 +648,11 @@ ADVICE: Mapping[str, Advice] = {
     "longer_epochs_of_arrays": Advice(
         texts={"keras": f"use longer epochs: pass fit() a {_OF_ARRAYS}.repeat(), and steps_per_epoch=N"},
         saves=(0.5, 1.0),
-        assumption="epochs do not require a new iterator",
+        assumption=f"{_IF_DATASET_SERVES}; epochs do not require a new iterator",
         url=f"{GUIDE}/data_performance",
         snippets={
             "keras": (
-                "+ dataset = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).batch(batch_size)\n"
+                f"{_MAKE_DATASET}\n"
                 "- model.fit(x, y, batch_size=batch_size)\n"
                 "+ model.fit(dataset.repeat(), steps_per_epoch=1000)"
             )

@@ -887,7 +887,7 @@ _WIDE = re.compile(r"\b(?:f32|f64|s64|u64|c64|c128|float|double|int64|complex\d+
 
 
 def _toward_peaks(case: Case, code: str, rows: list[RooflineOp], cost: Range) -> Action | None:
-    """Return advice that brings products nearer to the peaks, until they are no longer latency-bound."""
+    """Return advice for latency-bound products; at best, they reach the limit of that."""
     roofs = [row.judged.roofline_percent for row in rows]
     known = [(row.work.time_ps, roof / LOW_PERCENT) for row, roof in zip(rows, roofs, strict=True) if roof is not None]
     if len(known) < len(rows):
@@ -898,7 +898,7 @@ def _toward_peaks(case: Case, code: str, rows: list[RooflineOp], cost: Range) ->
     most = sum(gains) / _time_ps(rows)
     text = (
         f"{'for the same number of examples; ' * ADVICE[code].is_per_examples}at {LOW_PERCENT:.0f}% of the roofline, "
-        f"where they are no longer latency-bound, they take {format_percent(100.0 * most)}% less"
+        f"the limit of latency-bound ops, they take {format_percent(100.0 * most)}% less"
     )
     text += "; half of the time of a fusion" * (min(parts) < 1.0)
     return case.action(code, cost, Range(0.0, most), text)

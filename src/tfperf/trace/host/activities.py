@@ -26,6 +26,7 @@ from tfperf.base.arrays import (
     Uint8s,
     difference,
     distinct,
+    is_any,
     union,
     union_all,
     union_sorted,
@@ -179,7 +180,9 @@ def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
         return _tensorflow_device_codes(trace)
     by_name = np.full(len(trace.names), Activity.COMPUTE_UNKNOWN, np.uint8)
     on_integers = np.zeros(len(trace.names), np.bool_)
-    for index in distinct(trace.name[trace.device_rows]).tolist():  # hosts have thousands of other names
+    rows = trace.device_rows
+    names = distinct(trace.name[rows]).tolist()  # hosts have thousands of other names
+    for index in names:
         by_name[index] = _corrected_device(trace.names[index])
         on_integers[index] = names_integers(trace.names[index])
     codes, works_on_integers = by_name[trace.name], on_integers[trace.name]
@@ -194,9 +197,8 @@ def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
         kinds = (re.search(_COPY_KIND, text) for text in copies.texts)
         kind = np.array([_copy_direction(copy[1]) if copy else 0 for copy in kinds], np.uint8)[copies.value]
         codes[copies.event] = np.where(kind > 0, kind, codes[copies.event])
-    copying_kernels = trace.device_rows[mask(trace.names, is_copying_kernel)[trace.name[trace.device_rows]]]
-    if len(copying_kernels):
-        links = launch_links(trace, np.sort(copying_kernels))
+    if copying := [index for index in names if _is_copying_kernel(trace.names[index])]:
+        links = launch_links(trace, np.sort(rows[is_any(trace.name[rows], copying)]))
         calls = trace.name[links.host]
         by_call = np.full(len(trace.names), Activity.DEVICE_TO_DEVICE, np.uint8)
         for index in distinct(calls).tolist():
@@ -239,12 +241,12 @@ def _corrected_device(name: str) -> Activity:
         return _copy_direction(copy[1])
     if is_collective_kernel(name):
         return Activity.COLLECTIVES
-    if is_copying_kernel(name):
+    if _is_copying_kernel(name):
         return Activity.DEVICE_TO_DEVICE
     return _COMPUTE[bits_of_name(name)]
 
 
-def is_copying_kernel(name: str) -> bool:
+def _is_copying_kernel(name: str) -> bool:
     """Return whether the kernel is ROCm's copy of a buffer, within a device or from or to a host."""
     return "__amd_rocclr_copybuffer" in name.lower()
 

@@ -294,7 +294,8 @@ class StepPicture {
     const image = new ImageData(width, rows.length);
     const pixels = new Uint32Array(image.data.buffer);
     const opacity = kinds.map((_, name) => (matches && !matches.has(name) ? 0.2 : isIdle[name] ? 0.55 : 1));
-    const colours = kinds.map((kind, name) => this.pixel(kind, opacity[name]));
+    const bits = new Map([...new Set(kinds)].map((kind) => [kind, this.bits(kind)]));
+    const colours = kinds.map((kind, name) => (Math.round(255 * opacity[name]) << 24) | bits.get(kind));
     for (const [line, row] of rows.entries()) {
       let free = 0;
       for (let at = firstFrom(level, row, this.from); at < level.ends[row] && level.start[at] < this.to; at += 1) {
@@ -318,10 +319,10 @@ class StepPicture {
     rows.forEach((row, line) => this.blocks.drawImage(this.lines.canvas, 0, line, width, 1, 0, this.rowTop[row], this.width, BLOCK));
   }
 
-  // The 32 bits of a pixel as a canvas keeps them, on machines whose first byte is the lowest.
-  pixel(name, opacity) {
+  // The lower 24 bits of a pixel as a canvas keeps them, on machines whose first byte is the lowest.
+  bits(name) {
     const [red, green, blue] = this.colours(name).match(/\d+/g).map(Number);
-    return (Math.round(255 * opacity) << 24) | (blue << 16) | (green << 8) | red;
+    return (blue << 16) | (green << 8) | red;
   }
 
   drawCurves() {
