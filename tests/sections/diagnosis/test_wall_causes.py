@@ -224,6 +224,20 @@ def test_evaluation_of_a_fifth_of_the_time_is_a_cause(tmp_path: Path) -> None:
     assert cause.detail == "10 steps in 1 phase, compared with 10 training steps"
 
 
+def test_the_start_of_an_evaluation_is_time_between_steps(tmp_path: Path) -> None:
+    """Training for 500 us, twice, and after each 400 us until an evaluation of 100 us."""
+    training = steps(*((start + 100 * n, 100) for start in (0, 1000) for n in range(5)))
+    testing = [event("test", start, 100, step_num=start) for start in (900, 1900)]
+    making = [event("MakeIterator:MakeIterator", start, 390) for start in (501, 1501)]
+    gradient = [event("gradient_tape/MatMul:MatMul", begin + 100 * n + 1, 5) for begin in (0, 1000) for n in range(5)]
+    found = diagnosis(tmp_path, in_order([*training, *testing, *making, *gradient]))
+    assert not found.named("evaluation")
+    cause = the_cause(found, "between_steps")
+    assert cause.cost_percent == Range(40.0, 40.0)
+    assert cause.detail.startswith("2 gaps of 0.400 ms on average, each at the start of an epoch or an evaluation; ")
+    assert actions_of(cause) == ["longer_epochs", "evaluate_less"]
+
+
 @pytest.mark.parametrize(("evaluations", "share"), [(1, None), (2, 100 * 1200 / 5700)])
 def test_what_only_one_evaluation_compiles_is_no_cost_of_evaluation(
     evaluations: int, share: float | None, tmp_path: Path

@@ -78,13 +78,28 @@ def test_functions_of_python_name_a_gap(tmp_path: Path) -> None:
 
 
 def test_evaluation_is_apart(tmp_path: Path) -> None:
-    # Training for 30 us and 40, evaluation for 40 us and 35, gaps included; 5 us between the first and training.
+    # Training for 30 us and 40, evaluation for 40 us and 20, gaps included; 5 us from the first evaluation to training,
+    # 15 us from training to the second one.
     test = [*marked(30, 45, 60, kind="test", length=10), *marked(130, 140, kind="test", length=10)]
     of = results(tmp_path, in_order([*marked(0, 10, 20, 75, 85, 95, 105), *test]))
     wall: Wall = of["wall"]
     assert (wall.kind, wall.count) == ("train", 7)
-    assert (wall.training_ps, wall.evaluation_ps, wall.loop_ps) == (75 * US, 75 * US, 150 * US)
+    assert (wall.training_ps, wall.evaluation_ps, wall.loop_ps) == (75 * US, 60 * US, 150 * US)
+    assert sum(gap.end_ps - gap.start_ps for gap in wall.gaps_in_loop) == 20 * US
     assert report_summary(of)["steps_per_second"] == pytest.approx(1e12 * 7 / wall.training_ps)
+
+
+@pytest.mark.parametrize(
+    ("content", "between"), [("MakeIterator:MakeIterator", [(20, 50), (80, 95)]), ("XlaCompile", [])]
+)
+def test_time_before_an_evaluation_is_part_of_it_only_while_it_is_traced(
+    content: str, between: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    test = marked(50, 60, 70, kind="test", length=10)
+    inside = [event(content, 22, 26), event(content, 81, 12)]
+    wall: Wall = results(tmp_path, in_order([*marked(0, 10, 95, 105), *test, *inside]))["wall"]
+    assert [(gap.start_ps // US, gap.end_ps // US) for gap in wall.between] == between
+    assert wall.other_kinds_ps == (30 if between else 75) * US
 
 
 def test_first_steps_are_no_part_of_the_rate(tmp_path: Path) -> None:

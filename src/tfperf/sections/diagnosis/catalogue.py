@@ -660,8 +660,11 @@ ADVICE: Mapping[str, Advice] = {
     ),
     "evaluate_less": Advice(
         texts={
-            "keras": "evaluate less: fit(validation_freq=N), fewer validation_steps, or a larger validation batch",
-            **dict.fromkeys(("tensorflow", "jax"), "evaluate less often, on fewer batches, or in larger batches"),
+            "keras": (
+                "evaluate less often: fit(validation_freq=N); or evaluate fewer or larger batches (validation_steps, "
+                "validation_batch_size)"
+            ),
+            **dict.fromkeys(("tensorflow", "jax"), "evaluate less often; or evaluate fewer or larger batches"),
         },
         saves=(0.5, 0.9),
         assumption="evaluation every 2nd to 10th time suffices",

@@ -77,6 +77,9 @@ def between_steps(case: Case) -> Cause | None:
         is_short = len(at_epochs) == len(gaps) and total_ps < _EPOCH_TURN_MS * PS_PER_MS * len(gaps)
         is_own = is_short and content == "calls" and _REPLACES_ITERATOR.match(wall.contents[content].name)
         actions = [longer] if is_own and case.program.api == "keras" else [*actions, longer]
+    of_evaluations = share * _total_ps([gap for gap in gaps if wall.is_other[gap.row + 1]]) / total_ps
+    if of_evaluations:
+        actions.append(over_wall.action("evaluate_less", Range(of_evaluations, of_evaluations)))
     return over_wall.cause(
         "between_steps",
         "Time between steps",

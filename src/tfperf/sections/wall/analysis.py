@@ -146,12 +146,15 @@ class Wall(Plotted, Tabular, frozen=True, kw_only=True, eq=False, dict=True):
         return self.end_ps - int(self.ends_ps[-1]) if len(self.ends_ps) else 0
 
     def _in_evaluation(self, gap: Gap) -> bool:
-        """Return whether a gap is in the evaluation: before one of its steps, or where calls or tracing end it.
+        """Return whether a gap is in the evaluation: between its steps, or next to one while functions are traced, or
+        after one while results are computed.
 
-        Other time after the evaluation may be anything that happens at the end of an epoch.
+        Other time next to the evaluation may be anything that happens at the end of an epoch.
         """
-        before, after = (self.codes[gap.row : gap.row + 2] == _OTHER).tolist()
-        return after or (before and gap.content in ("calls", "compile"))
+        before, after = map(bool, self.codes[gap.row : gap.row + 2] == _OTHER)
+        if gap.content == "compile":
+            return before or after
+        return before and (after or gap.content == "calls")
 
     @cached_property
     def between(self) -> tuple[Gap, ...]:
@@ -241,10 +244,11 @@ class Wall(Plotted, Tabular, frozen=True, kw_only=True, eq=False, dict=True):
 
     @cached_property
     def gaps_in_loop(self) -> tuple[Gap, ...]:
-        """Return the gaps between the first counted step and the last one."""
+        """Return the gaps in the training loop."""
         if not self.count:
             return ()
-        start, end = self.span_ps
+        start = self.span_ps[0]
+        end = start + self.loop_ps
         return tuple(gap for gap in self.between if start <= gap.start_ps and gap.end_ps <= end)
 
     @property
