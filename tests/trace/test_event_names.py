@@ -33,6 +33,7 @@ from tfperf.trace.event_names import (
         ("EagerLocalExecute: MatMul", Op("", "EagerLocalExecute: MatMul", "")),
         ("FunctionRun", Op("", "FunctionRun", "")),
         ("ThenExecuteCallback:WaitForEvent", Op("", "ThenExecuteCallback:WaitForEvent", "")),
+        ("EagerService:Enqueue", Op("", "EagerService:Enqueue", "")),
         ("", Op("", "", "")),
     ],
 )

@@ -49,7 +49,8 @@ def parse_op(full_name: str, *, old_names: bool = False) -> Op:
             if full_name.lower().startswith(prefix):
                 return Op("copy", full_name, kind)
         return Op("", full_name, "")
-    if left == "ThenExecuteCallback":  # PJRT, in JAX: what a stream calls on the host
+    # What a stream of PJRT (JAX) calls on the host, and requests of another process, which run functions.
+    if left in ("ThenExecuteCallback", "EagerService"):
         return Op("", full_name, "")
     if left == "Iterator":
         return Op("tf.data", full_name, "Dataset")

@@ -52,6 +52,7 @@ def test_ops_and_collectives_are_told_from_what_runs_them(tmp_path: Path) -> Non
     assert program(tmp_path, "MatMul:MatMul").op_percent == pytest.approx(60.0)
     assert program(tmp_path, "ThunkExecutor::Execute").op_percent == pytest.approx(60.0)
     assert program(tmp_path, "ExecutorState::Process").op_percent is None
+    assert program(tmp_path, "EagerService:Enqueue").op_percent is None, "a request of another process"
 
 
 def test_the_host_that_waits_least_sets_the_pace() -> None:

@@ -59,7 +59,7 @@ STATES = {
         "TfrtTpuLoadedExecutable::ExecuteLaunch", "tpu::System::Execute=>IssueSequencedEvent", "DoEnqueueProgram",
     ],
     State.COMPILE: ["cuModuleLoadData", "LoadProgram", "TfrtTpuCompiler::Compile"],
-    State.CALL: ["PjitFunction(f)", "EagerExecute: MatMul"],
+    State.CALL: ["PjitFunction(f)", "EagerExecute: MatMul", "EagerService:Enqueue"],
     State.COMPUTE: ["MatMul:MatMul"],
     State.OTHER: ["", "\x1b[31m" * 1000],
 }  # fmt: skip

@@ -89,7 +89,7 @@ _COPY_CALL = r"(?i)(?:cu|hip|cuda)?memcpy|_?(?:InfeedEnqueue|TransferLiteral|Tra
 _COPY_KIND = r"(?i).*memcpy\s*_?(h(?:to|2)d|d(?:to|2)h|d(?:to|2)d|p(?:to|2)p)"
 _CALLS = (
     r"TFE_|Eager(?:Local|Kernel)?Execute|EagerCopyToDeviceAndAdd|KernelAndDevice|FunctionRun|PjitFunction|PJRT_|PjRt"
-    r"|ExecuteReplicated"
+    r"|ExecuteReplicated|EagerService:"
 )
 _BEFORE_COPY_CALLS = (
     (_WAITS, State.SYNC),
