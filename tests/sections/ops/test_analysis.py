@@ -312,6 +312,15 @@ def test_idle_of_several_gpus_is_summed(tmp_path: Path) -> None:
     assert (table.idle_ps, table.time_ps, table.places) == ((50 + 5) * US, 200 * US, 2)
 
 
+def test_a_gpu_that_only_copies_is_not_in_means_over_devices(tmp_path: Path) -> None:
+    copies = gpu(event("MemcpyH2D", 0, 15), number=1)
+    table = ops_of(tmp_path, host(event("x", 0, 100)), two_streams(), copies).device
+    assert (table.idle_ps, table.time_ps, table.places) == (50 * US, 100 * US, 1)
+    assert table.columns()["device_mean_ms"] == [0.04, 0.02, 0.015]
+    alone = ops_of(tmp_path, host(event("x", 0, 100)), copies).device
+    assert (alone.idle_ps, alone.places) == (85 * US, 1)
+
+
 def test_idle_as_tensorflow_has_it_is_the_window_less_the_sum(tmp_path: Path) -> None:
     table = ops_of(tmp_path, host(event("x", 0, 100)), two_streams(), attribution="tensorflow").device
     assert (table.idle_ps, table.time_ps) == (10 * US, 70 * US)  # 10 to 80, less 60

@@ -91,7 +91,7 @@ def test_idle_is_said_and_of_what(tmp_path: Path) -> None:
     facts = {fact.key: (fact.value, fact.note) for fact in build(example(tmp_path)).facts}
     assert facts == {
         "device_op_time": (0.05, "3 ops, summed over streams and devices"),
-        "device_idle": (50, "0.050 of 0.100 ms: the capture on 1 device that recorded events"),
+        "device_idle": (50, "0.050 of 0.100 ms: the capture on 1 device"),
         "host_op_time": (0.04, "2 ops, summed over 1 thread"),
         "host_idle": (60, "0.060 of 0.100 ms: between the first and the last op of each thread"),
     }

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from builders import Plane, event, gpu, host, line, plane, ref, trace_of
 
-from tfperf.base.arrays import group_equal, group_sums
-from tfperf.trace.device.device_work import DeviceOp, DeviceTime, device_times, device_work
+from tfperf.base.arrays import Intervals, group_equal, group_sums
+from tfperf.trace.device.device_work import DeviceOp, DeviceTime, computing, device_times, device_work
 from tfperf.trace.host.activities import Activity
 from tfperf.trace.host_trace import HostTrace
 
@@ -138,6 +138,14 @@ def test_each_device_has_the_whole_capture(tmp_path: Path) -> None:
     one, other = times(tmp_path, *planes)
     assert (one.name, in_us(one)) == ("/device:GPU:0", (100, 0, 150, 250))
     assert (other.name, in_us(other)) == ("/device:GPU:1", (0, 50, 200, 250))
+
+
+def test_devices_compute_in_the_capture_or_in_steps(tmp_path: Path) -> None:
+    planes = (gpu(event("k", 50, 100)), gpu(event("MemcpyD2D", 250, 50), number=1), gpu(event("k", 200, 9), number=2))
+    one, copying, other = devices = times(tmp_path, *planes)
+    assert computing(devices) == (one, other)
+    assert computing(devices, Intervals(np.array([140 * US]), np.array([190 * US]))) == (one,)
+    assert computing((copying,)) == (copying,)
 
 
 def test_collectives_are_not_compute(tmp_path: Path) -> None:

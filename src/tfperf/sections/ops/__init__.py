@@ -51,7 +51,7 @@ _OP_COLUMNS = (
 )
 _PATTERN_COLUMNS = (*_OP_COLUMNS[:3], Column("ops", "Ops", int, "count", "distinct ops in the row"), *_OP_COLUMNS[3:])
 _PER_DEVICE = Column(
-    "device_mean_ms", "Per device", float, "ms", "self time / devices with work in the capture", "data"
+    "device_mean_ms", "Per device", float, "ms", "self time / devices that compute in the capture", "data"
 )
 _RANKED, _RANKED_BY_SIDE = Ranked("self_percent"), Ranked("self_percent", apart="side")
 

@@ -33,7 +33,7 @@ from tfperf.base.patterns import Pattern
 from tfperf.base.units import PS_PER_MS
 from tfperf.formats.wire.event_columns import OP_LINES, Line
 from tfperf.report.model import Data
-from tfperf.trace.device.device_work import NO_TYPE, DeviceOp, DeviceWork, device_work
+from tfperf.trace.device.device_work import NO_TYPE, DeviceOp, DeviceWork, computing, device_work
 from tfperf.trace.device.kernels import tensorflow_kernel, uses_tensor_cores
 from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host.activities import Activity
@@ -82,7 +82,7 @@ def _device_table(host: Host) -> OpTable:
     if host.as_tensorflow and trace.device_kind == "gpu":
         return tensorflow_gpu_ops(trace, device_work(trace, "tensorflow"))
     sums = tpu_ops(trace) if trace.device_kind == "tpu" else gpu_ops(trace, host.device_work)
-    devices = host.device_times
+    devices = computing(host.device_times)
     return sums.table(
         "device",
         idle_ps=sum(device.idle_ps for device in devices),

@@ -92,7 +92,7 @@ def _facts(results: Results, side: OpTable, level: Level) -> list[Fact]:
     elif results.attribution == "tensorflow":
         meaning = f"{places}, first to last event, minus the sum of ops"
     else:
-        meaning = f"the capture on {places} that recorded events"
+        meaning = f"the capture on {places}"
     idle, whole = (format_ms(value / PS_PER_MS) for value in (side.idle_ps, side.time_ps))
     note = f"{idle} of {whole} ms: {meaning}"
     title = f"{title} idle in the capture" if name == "device" and not results["steps"].on_tpu else f"{title} idle"

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from tfperf.analysis.registry import Host, SectionSpec
 from tfperf.base.arrays import MOST, NO_NUMBERS, Int64s, Intervals, covers, distinct_index, overlap, union
 from tfperf.sections.ops.analysis import OTHERS, OpKey, equal_names, key_of_row, op_runs, tpu_keys, tpu_op_lines
+from tfperf.trace.device.device_work import computing
 from tfperf.trace.host.host_ops import NO_FUNCTION, FunctionCalls, function_calls, host_op_rows
 from tfperf.trace.known_stats import DEVICE_OPS, HOST_OPS
 from tfperf.trace.nesting import nest, own_parts, self_time
@@ -66,7 +67,7 @@ Sums = dict[OpOfFunction, OpSum]
 
 
 class OpSums(Struct, frozen=True, kw_only=True):
-    """The sums of both sides; `step_count` counts the steps of all hosts, `device_count` the active devices."""
+    """The sums of both sides; `step_count` counts the steps of all hosts, `device_count` the devices that compute."""
 
     host: Sums
     device: Sums
@@ -92,7 +93,7 @@ def sums_in(host: Host, steps: Steps) -> OpSums:
         device=of_device(host, functions, counted) if of_device else {},
         has_device=bool(trace.devices),
         step_count=len(steps),
-        device_count=len(host.device_times),
+        device_count=len(computing(host.device_times)),
     )
 
 

@@ -22,7 +22,7 @@ from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.roofline.bounds import Bound, Judged, Work, judge, time_by_bound
 from tfperf.sections.xla.analysis import Xla, capped_total, common_peaks, device_ps
 from tfperf.trace.device.device_peaks import DevicePeaks, Precision, peaks_of
-from tfperf.trace.device.device_work import DeviceWork, trace_texts
+from tfperf.trace.device.device_work import DeviceWork, computing, trace_texts
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.steps import Steps
 
@@ -236,7 +236,7 @@ class FrameworkWork(Struct, frozen=True, kw_only=True):
     """Time of all device work, summed over streams."""
     peaks: DevicePeaks = DevicePeaks()
     step_ps: int = 0
-    """Time of the averaged steps, once for each active device."""
+    """Time of the averaged steps, once for each device that computes in them."""
     step_count: int = 0
     host_count: int = 1
 
@@ -264,6 +264,7 @@ def analyze(host: Host) -> FrameworkWork:
     if not groups and host["xla"].place in (None, "cpu"):
         return FrameworkWork()
     layers = Layers(group.shapes for group in groups)
+    counted = union(steps.start_ps[steps.headline], steps.end_ps[steps.headline])
     found, untold = [], Counter[str]()
     for group in groups:
         of_run = work_of(group.shapes, layers) if group.is_counted else None
@@ -290,7 +291,7 @@ def analyze(host: Host) -> FrameworkWork:
         untold_ps=dict(untold),
         whole_ps=device_ps(host),
         peaks=common_peaks([peaks_of(trace.planes[plane], host.peaks) for plane in trace.devices]),
-        step_ps=capped_sum(steps.duration_ps[steps.headline]) * len(host.device_times),
+        step_ps=capped_sum(steps.duration_ps[steps.headline]) * len(computing(host.device_times, counted)),
         step_count=int(steps.headline.sum()),
     )
 

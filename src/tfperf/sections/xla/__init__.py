@@ -55,7 +55,7 @@ _MODULE = Column("module", "Program", str, "", "name of the program")
 _ESTIMATED = Column(
     "runs_are_estimated", "Estimated", bool, "", "whether runs are counted from kernels or without the program", "data"
 )
-PER_DEVICE = Column("device_mean_ms", "Per device", float, "ms", "total / devices with work in the capture", "data")
+PER_DEVICE = Column("device_mean_ms", "Per device", float, "ms", "total / devices that compute in the capture", "data")
 _ONLY_IN_ROOFLINE = ("gb_per_second", "compute_percent", "memory_percent")
 """Shown only in the roofline table."""
 _OP_COLUMNS = (

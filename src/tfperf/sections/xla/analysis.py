@@ -18,7 +18,7 @@ from tfperf.analysis.registry import Host, Tabular
 from tfperf.base.arrays import MOST, capped_sum, union
 from tfperf.sections.roofline.bounds import Judged, judge
 from tfperf.trace.device.device_peaks import DevicePeaks, peaks_of
-from tfperf.trace.device.device_work import trace_texts
+from tfperf.trace.device.device_work import computing, trace_texts
 from tfperf.trace.event_names import called_program, compiles_program, is_jitted_call, mask
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.nesting import innermost_around
@@ -47,10 +47,10 @@ class Xla(Tabular, frozen=True, kw_only=True, dict=True):
     peaks: DevicePeaks = DevicePeaks()
     """Peaks of the devices; empty if devices of several kinds ran."""
     step_ps: int = 0
-    """Time of the averaged steps, once for each active device."""
+    """Time of the averaged steps, once for each device that computes in them."""
     step_count: int = 0
     device_count: int = 0
-    """Number of active devices that times are summed over; 0 on a host."""
+    """Number of devices that compute in the capture; 0 on a host."""
 
     @cached_property
     def judged(self) -> tuple[Judged, ...]:
@@ -75,7 +75,8 @@ def analyze(host: Host) -> Xla:
     counts = steps.headline
     windows = core_steps(trace, steps) if trace.device_kind == "tpu" else ()
     on_cores = {plane: union(start[counts[: len(start)]], end[counts[: len(end)]]) for plane, start, end in windows}
-    times = op_times(trace, host.device_work, union(steps.start_ps[counts], steps.end_ps[counts]), on_cores)
+    counted = union(steps.start_ps[counts], steps.end_ps[counts])
+    times = op_times(trace, host.device_work, counted, on_cores)
     if not times.ops:
         return Xla()
     programs = read_programs(trace, {op.key.program for op in times.ops} | times.programs.keys())
@@ -88,9 +89,9 @@ def analyze(host: Host) -> Xla:
         modules=_ordered(with_plans(trace, _modules(times, programs, compile_times(trace)), programs, times.place)),
         whole_ps=capped_total(op.time_ps for op in ops) if times.place == "cpu" else device_ps(host),
         peaks=common_peaks([peaks_of(trace.planes[plane], host.peaks) for plane in trace.devices]),
-        step_ps=capped_sum(steps.duration_ps[counts]) * len(host.device_times),
+        step_ps=capped_sum(steps.duration_ps[counts]) * len(computing(host.device_times, counted)),
         step_count=int(counts.sum()),
-        device_count=0 if times.place == "cpu" else len(host.device_times),
+        device_count=0 if times.place == "cpu" else len(computing(host.device_times)),
     )
 
 

@@ -25,6 +25,7 @@ from tfperf.base.arrays import (
     capped_sum,
     difference,
     group_equal,
+    touches,
     union_all,
     union_sorted,
 )
@@ -127,6 +128,18 @@ def device_times(trace: HostTrace) -> tuple[DeviceTime, ...]:
         moves = moves_data(trace, codes)
     kinds = np.where(moves, _COPY, np.where(codes == Activity.COLLECTIVES, _EXCHANGE, _COMPUTE)).astype(np.uint8)
     return tuple(_device_time(trace, plane, kinds) for plane in trace.devices)
+
+
+def computing(devices: tuple[DeviceTime, ...], steps: Intervals | None = None) -> tuple[DeviceTime, ...]:
+    """Return the devices that run kernels, in the capture or in steps; all of them if none does."""
+
+    def computes(device: DeviceTime) -> bool:
+        kernels = (device.compute, device.collectives)
+        if steps is None:
+            return any(len(each.start) for each in kernels)
+        return any(touches(each, steps.start, steps.end).any() for each in kernels)
+
+    return tuple(filter(computes, devices)) or devices
 
 
 _COMPUTE, _EXCHANGE, _COPY = range(3)
