@@ -32,7 +32,7 @@ from tfperf.trace.event_names import CUDA_GRAPH, JITTED_CALL, is_memory, mask
 from tfperf.trace.flaw import Oddities, OdditiesOfPlane
 from tfperf.trace.host.python_activity import PythonActivity, read_activity
 from tfperf.trace.host_trace import TPU_KINDS, HostTrace, MemoryEvents, Plane, PlaneKind, plane_kind
-from tfperf.trace.known_stats import BASE, DEFAULT, JAX, KNOWN, TPU, reads_memory, wanted_stats
+from tfperf.trace.known_stats import BASE, DEFAULT, HLO_OPS, JAX, KNOWN, TPU, reads_memory, wanted_stats
 from tfperf.trace.logdir import HostFile
 
 Progress = Callable[[int, int], None]
@@ -49,7 +49,7 @@ class AlsoRead(Struct, frozen=True):
     receive: Callable[[HostTrace], None]
 
 
-_NEEDED_WITH = {JITTED_CALL.encode(): JAX, b"/device:TPU:": TPU}
+_NEEDED_WITH = {JITTED_CALL.encode(): JAX, b"/device:GPU:": HLO_OPS, b"/device:TPU:": TPU}
 """Additional stats to read if a plane's names contain this text."""
 _COUNTED_LINES = (*OP_LINES, MODULE_LINE, ASYNC_LINE, "Steps")
 """Lines of a TPU whose events all count, with or without duration; they determine the captured time."""

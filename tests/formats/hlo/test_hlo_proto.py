@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protobytes import field, message, nested_groups
 
-from tfperf.formats.hlo.hlo_proto import read_proto
+from tfperf.formats.hlo.hlo_proto import read_number_types, read_proto
 from tfperf.formats.hlo.model import BufferSizes, ConvolutionDims, DotDims, Frame, ProgramError, Shape, WindowDim
 
 VECTOR = shape(F32, 8, layout=layout(0))
@@ -189,6 +189,13 @@ def outcome(data: bytes) -> str:
         return read_proto(data).entry.root_instruction.opcode
     except ProgramError as error:
         return str(error)
+
+
+@given(st.binary(max_size=60))
+def test_number_types_of_any_bytes(data: bytes) -> None:
+    whole = one()
+    for candidate in (data, whole[: len(data)] + data, field(1, data)):
+        assert read_number_types(candidate, ["r"]).keys() <= {"r"}
 
 
 @given(st.binary(max_size=60))

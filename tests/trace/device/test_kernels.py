@@ -189,6 +189,7 @@ _CAST = (
         ("void gemm<cutlass::float_e4m3_t, float>(int)", 16),
         ("nvjet_hsh_128x256_64x4_2x1_v_bz_TNN", 16),
         ("nvjet_tst_128x160_64x5_2x1_v_bz_TNT", 16),
+        ("nvjet_sm90_tst_128x160_64x5_2x1_v_bz_TNT", 16),
         ("nvjet_sss_64x64", 0),
         ("volta_sgemm_128x64_nn", 32),
         ("volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1", 32),

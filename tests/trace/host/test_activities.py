@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import PS_PER_US, Event, event, host, line, plane, ref, trace_of
+from builders import PS_PER_US, Event, event, gpu, host, line, plane, programs, read_back, ref, space, trace_of
+from hlo_builders import BF16, F32, S32, computation, instruction, program, shape
 
 from tfperf.base.arrays import Intervals
 from tfperf.trace.host.activities import (
@@ -69,15 +70,56 @@ def test_without_a_device_nothing_is_launched(tmp_path: Path) -> None:
         ("MemcpyD2H", {}, Activity.DEVICE_TO_HOST),
         ("copy", {"memcpy_details": "kind:Unknown size:8"}, Activity.COMPUTE_UNKNOWN),
         ("copy", {"memcpy_details": "kind:HtoD size:8"}, Activity.HOST_TO_DEVICE),
+        ("CopyHostToDevice", {}, Activity.HOST_TO_DEVICE),
+        ("CopyDeviceToHost", {}, Activity.DEVICE_TO_HOST),
+        ("CopyDeviceToDevice", {"memcpy_details": "kind:Unknown size:8"}, Activity.DEVICE_TO_DEVICE),
     ],
 )
 def test_events_of_a_gpu(name: str, stats: dict[str, str], activity: Activity, tmp_path: Path) -> None:
-    gpu = plane("/device:GPU:0", line("Stream #1", event(name, 0, 1, **stats)))
-    assert device_codes(trace_of(tmp_path, gpu), "corrected").tolist() == [activity]
+    assert device_codes(trace_of(tmp_path, gpu(event(name, 0, 1, **stats))), "corrected").tolist() == [activity]
+
+
+FUSED = computation(
+    "fused", instruction(1, "wide", "parameter", shape(F32, 9)), instruction(2, "x", "convert", shape(BF16, 9), [1]),
+    instruction(3, "y", "dot", shape(F32, 9), [2, 2]), number=2, root=3,
+)  # fmt: skip
+OPS = (
+    instruction(1, "f32", "parameter", shape(F32, 64)),
+    instruction(2, "bf16", "parameter", shape(BF16, 9)),
+    instruction(3, "s32", "parameter", shape(S32, 9)),
+    instruction(4, "product", "fusion", shape(F32, 9), [1], [2]),
+    instruction(5, "update", "fusion", shape(F32, 64), [1, 2]),
+    instruction(6, "norm", "multiply", shape(BF16, 9), [2]),
+    instruction(7, "random", "fusion", shape(BF16, 9), [3]),
+    instruction(8, "index", "add", shape(S32, 9), [3, 3]),
+    instruction(9, "token", "after-all", shape(17)),
+)
+PROGRAM = programs(id_7=program(computation("main", *OPS), FUSED))
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "activity"),
+    ("kernel", "hlo_op", "activity"),
+    [
+        ("gemm_fusion_dot", "product", Activity.COMPUTE_16),  # a product of what it converts to bf16
+        ("loop_add_fusion", "update", Activity.COMPUTE_32),  # most numbers that it reads
+        ("loop_multiply_fusion", "norm", Activity.COMPUTE_16),
+        ("wrapped_rng", "random", Activity.COMPUTE_16),
+        ("loop_add_fusion", "index", Activity.COMPUTE_32),
+        ("loop_add_fusion", "token", Activity.COMPUTE_UNKNOWN),
+        ("loop_add_fusion", "other", Activity.COMPUTE_UNKNOWN),
+        ("sgemm", "product", Activity.COMPUTE_32),  # the name is that of what ran
+    ],
+)
+def test_the_program_shows_the_numbers_that_a_name_does_not(
+    kernel: str, hlo_op: str, activity: Activity, tmp_path: Path
+) -> None:
+    ran = event(kernel, 0, 1, hlo_op=ref(f"while::{hlo_op}"), program_id=7)
+    trace = read_back(tmp_path, space(gpu(ran), PROGRAM), stats=frozenset())  # whatever the sections read
+    assert device_codes(trace, "corrected")[trace.device_rows].tolist() == [activity]
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "activity"),
     [
         ("Philox<half>", "(int32[3])", Activity.COMPUTE_32),
         ("sgemm", "(half[2,3])", Activity.COMPUTE_16),
@@ -85,10 +127,10 @@ def test_events_of_a_gpu(name: str, stats: dict[str, str], activity: Activity, t
         ("gemm_fp16", "", Activity.COMPUTE_16),
     ],
 )
-def test_to_tensorflow_inputs_decide_before_the_name(name: str, shape: str, activity: Activity, tmp_path: Path) -> None:
+def test_tensorflow_reads_inputs_before_the_name(name: str, inputs: str, activity: Activity, tmp_path: Path) -> None:
     """What it knows nothing of is 32 bit."""
-    gpu = plane("/device:GPU:0", line("Stream #1", event(name, 0, 1, shape=shape)))
-    assert device_codes(trace_of(tmp_path, gpu), "tensorflow").tolist() == [activity]
+    trace = trace_of(tmp_path, gpu(event(name, 0, 1, shape=inputs)))
+    assert device_codes(trace, "tensorflow").tolist() == [activity]
 
 
 def test_ops_of_a_tpu_by_category() -> None:

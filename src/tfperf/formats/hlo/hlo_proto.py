@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Hashable
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cache
 from operator import itemgetter
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from msgspec import Struct
 
 from tfperf.formats.hlo.messages import ELEMENT_TYPES, XLA
 from tfperf.formats.hlo.model import (
+    BITS,
     MOST_DIMS,
     MOST_INSTRUCTIONS,
     UNKNOWN,
@@ -309,6 +311,67 @@ _PLAIN: dict[str, _Field] = {
     "called_computation_ids": ("calls", _items),
 }
 """Fields of the message; operands and calls are still ids."""
+
+
+# --- number types: the element type in which an instruction computes ---
+
+_PRODUCTS = (b"dot", b"convolution", b"ragged-dot")
+_FLOATS = ("f", "bf", "c")
+"""First letters of the floating-point and complex types."""
+
+
+def read_number_types(serialized: bytes, names: Iterable[str]) -> dict[str, str]:
+    """Return the number types of these instructions of a serialized `HloProto`, omitting unknown ones.
+
+    The number type is that of the first operand of a matrix product or convolution, which may be inside a fusion. For
+    other instructions it is the type of most elements that they read, floating-point if there is any, also as result
+    (random numbers are computed from integers).
+    """
+    try:
+        module = XLA.message_class("TypedProto").FromString(serialized).hlo_module
+    except DecodeError:
+        return {}
+    computations = {each.id: each.instructions for each in module.computations}
+    shapes, wanted, found = _Decoded("Shape", _shape), {*names}, dict[str, str]()
+
+    @cache
+    def operand_of_product(key: int) -> Any | None:
+        """Return the first operand of the first product in a computation."""
+        instructions = computations.get(key, ())
+        first = next((item.operand_ids[0] for item in instructions if _is_product(item)), None)
+        return next((item for item in instructions if item.id == first), None)
+
+    for instructions in computations.values():
+        here = [item for item in instructions if _text(item.name) in wanted]
+        by_id = {item.id: item for item in instructions} if here else {}
+        for item in here:
+            ids = item.operand_ids[:1] if _is_product(item) else item.operand_ids
+            fused = [each for each in map(operand_of_product, item.called_computation_ids) if each is not None][:1]
+            read = fused or [by_id[each] for each in ids if each in by_id]
+            try:
+                kind = _most_frequent_type([shapes[each.shape] for each in read], shapes[item.shape])
+            except (DecodeError, ProgramError):
+                continue
+            if kind:
+                found[_text(item.name)] = kind
+    return found
+
+
+def _is_product(item: Any) -> bool:
+    return item.opcode in _PRODUCTS and bool(item.operand_ids)
+
+
+def _most_frequent_type(operands: Sequence[Shape], result: Shape) -> str:
+    """Return the type of most elements, of equally frequent ones the smallest; empty without arrays."""
+    read, written = (
+        [leaf for shape in shapes for leaf in shape.leaves() if leaf.type not in ("token", "opaque")]
+        for shapes in (operands, [result])
+    )
+    floats = ([leaf for leaf in leaves if leaf.type.startswith(_FLOATS)] for leaves in (read, written))
+    elements = Counter[str]()
+    for leaf in next(filter(None, floats), read or written):
+        elements[leaf.type] += leaf.elements if leaf.is_known else 0
+    return min(elements, key=lambda kind: (-elements[kind], BITS[kind]), default="")
 
 
 # --- the schedule: the order in which a program runs the instructions of its entry, loops and branches ---

@@ -61,6 +61,7 @@ from tfperf.trace.device.kernels import (
     TINY_PS,
     Dim,
     KernelDetails,
+    bits_of_name,
     is_op_eligible,
     is_product,
     occupancy,
@@ -71,7 +72,7 @@ from tfperf.trace.device.kernels import (
     tensorflow_op,
     uses_tensor_cores,
 )
-from tfperf.trace.event_names import parse_op
+from tfperf.trace.event_names import mask, parse_op
 from tfperf.trace.host.activities import Activity
 from tfperf.trace.host.api_calls import API_KINDS, ApiKind, api_calls, api_label
 from tfperf.trace.host.launches import LaunchLinks, launch_links
@@ -774,7 +775,8 @@ def _per_step(start: Int64s, steps: Steps, weight: Int64s | None = None) -> floa
 # --- precision of compute: time of 16-bit and 32-bit kernels in the steps of each device ---
 # Eligible for 16 bit is the time with a kernel of a matrix product or convolution in 32 bit, not on tensor cores. Mixed
 # precision changes this time most; the gain depends on the shapes, and on whether the step waits for the device.
-# Kernels of unknown precision or op may be eligible too. An XLA matrix product is not eligible if its program computes
+# Kernels of unknown precision or op may be eligible too, and kernels whose program has the precision, not their name:
+# they may multiply 32-bit numbers on tensor cores (TF32). An XLA matrix product is not eligible if its program computes
 # in 16 bit, or if it is faster than the device's 32-bit peak.
 
 Part = Literal["compute_16", "compute_32", "compute_unknown", "eligible", "most_eligible"]
@@ -844,8 +846,10 @@ def _eligible(
 ) -> tuple[Bools, Bools]:
     rows = work.rows[kernels]
     names = distinct(trace.name[rows])
-    answers = np.array([uses_tensor_cores(trace.names[name]) is True for name in names.tolist()], np.bool_)
-    on_tensor_cores = answers[np.searchsorted(names, trace.name[rows])]
+    texts_of = [trace.names[name] for name in names.tolist()]
+    place = np.searchsorted(names, trace.name[rows])
+    on_tensor_cores = mask(texts_of, lambda name: uses_tensor_cores(name) is True)[place]
+    is_named_32 = mask(texts_of, lambda name: bits_of_name(name) == 32)[place]
     texts, ops = trace_texts(trace, "equation"), (*work.ops, DeviceOp("", ""))
     equation = trace.number_at("equation", rows, -1)
     # Few ops have an equation, so pairs of both are few.
@@ -860,10 +864,9 @@ def _eligible(
     is_surely, is_perhaps = (
         np.array([answer in wanted for answer in is_product], np.bool_)[place] for wanted in ((True,), (True, None))
     )
-    activity = work.activity[kernels]
-    is_32 = activity == Activity.COMPUTE_32
-    surely = is_surely & is_32 & ~on_tensor_cores
-    perhaps = is_perhaps & (is_32 | (activity == Activity.COMPUTE_UNKNOWN)) & ~on_tensor_cores
+    may_be_32 = np.isin(work.activity[kernels], (Activity.COMPUTE_32, Activity.COMPUTE_UNKNOWN))
+    surely = is_surely & is_named_32 & ~on_tensor_cores
+    perhaps = is_perhaps & may_be_32 & ~on_tensor_cores
     return surely, perhaps
 
 

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from tfperf.base.arrays import MOST
+from tfperf.formats.hlo.model import BITS
 
 TINY_PS = 10_000_000
 """A kernel shorter than this (10 us) takes about as long as its launch."""
@@ -207,10 +208,12 @@ def _base(text: str) -> str:
 # 1. The name of the kernel, if it contains floating-point types (`half`, `bf16`, `float`), the instruction (`h884`,
 # `s16816`), or the letters of matrix product libraries (`hgemm`, `sgemm`, Tensile's `BBS`). A name with 16 and 32 bit
 # is 16 bit: the others are accumulators, statistics, or the other side of a cast.
-# 2. The input types of the op, if the profiler recorded them (TensorFlow 2.2, stat `shape`) and any is a floating-point
-# type. They come second, because an op may read other types than it computes in: random numbers in 16 bit have seeds in
-# int32, and a cast to 16 bit reads 32.
-# 3. Integers, in the name or among the inputs: work on integers counts as 32 bit.
+# 2. The number type of the HLO op in the compiled program (`read_number_types`): the operands of a product, else the
+# type of most elements.
+# 3. The input types of the op, if the profiler recorded them (TensorFlow 2.2, stat `shape`) and any is a floating-point
+# type. They come after the name, because an op may read other types than it computes in: random numbers in 16 bit have
+# seeds in int32, and a cast to 16 bit reads 32.
+# 4. Integers, in the name or among the inputs: work on integers counts as 32 bit.
 # A kernel with none of these is unknown, never 32 bit. 16 bit includes smaller types (8-bit products on
 # tensor cores), 32 bit larger ones.
 
@@ -223,7 +226,7 @@ _SIXTEEN = (
     r"|(?<![a-z0-9])(?:nv_)?b?f(?:p|loat)?16(?!\d)|(?<=f16|f32)b?f16|bfloat16"
     r"|(?<![a-z])(?:[hs]884|h1688|[hs]16816|h?gmma_f16)(?!\d)|(?:volta|turing)_(?:\w*_)?s1688"
     r"|(?<![a-z])h(?:gemm|gemv|cudnn|trsm)"
-    r"|(?<![a-z])(?:e4m3|e5m2|f(?:p|loat)?8|u?int8|i8816|i16832|imma)(?!\d)|nvjet_[htq]"
+    r"|(?<![a-z])(?:e4m3|e5m2|f(?:p|loat)?8|u?int8|i8816|i16832|imma)(?!\d)|nvjet_(?:sm\d+_)?[htq]"
     r"|(?<![a-z])short(?![a-z])|(?<![a-z])u?int16(?!\d)"  # names of kernels that only move 16-bit numbers
 )
 _THIRTY_TWO = (
@@ -245,6 +248,13 @@ def bits_of_name(kernel: str) -> Bits:
     if (tensile := re.search(_TENSILE_TYPE, name)) is not None:
         return _TENSILE_BITS.get(tensile.group(1), 0)
     return 16 if re.search(_SIXTEEN, name) else 32 if re.search(_THIRTY_TWO, name) else 0
+
+
+def bits_of_type(element_type: str) -> Bits:
+    """Return the size of a number type of HLO, such as `bf16`; 0 for an empty text."""
+    if not element_type:
+        return 0
+    return 16 if BITS[element_type] <= 16 and element_type != "pred" else 32
 
 
 @lru_cache(maxsize=4096)
@@ -279,7 +289,7 @@ def are_integers(shapes: str) -> bool:
 
 _USES = (
     r"(?:^|[^a-z0-9])(?:[a-z]+\d+_)?[chisdzb](?:884|1688|8816|16816|16832|16864|161616|168128|168256)(?!\d)"
-    r"|tensor_?op|gmma|tcgen05|warpgroupsize|nvjet|(?<![a-z])tensor\d+x\d+x\d+"
+    r"|tensor_?op|tf32|gmma|tcgen05|warpgroupsize|nvjet|(?<![a-z])tensor\d+x\d+x\d+"
     r"|(?<![a-z])(?:u|w|h|i|q|d|b|utc|utch|utcq)mma(?![a-z])"
     r"|(?<![a-z])sm(?:7[05]|8[069]|90|1[02]\d)_(?:mma_|\d+x\d+x\d+_)|(?<![a-z])sm\d+_sparse_mma"
     r"|xmma_sparse|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv2d_c1_k1"

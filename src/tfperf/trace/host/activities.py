@@ -32,7 +32,7 @@ from tfperf.base.arrays import (
     union_sorted,
 )
 from tfperf.formats.wire.event_columns import OP_LINES, TRACE_ME_LINE
-from tfperf.trace.device.kernels import Bits, are_integers, bits_of_inputs, bits_of_name, names_integers
+from tfperf.trace.device.kernels import Bits, are_integers, bits_of_inputs, bits_of_name, bits_of_type, names_integers
 from tfperf.trace.device.tpu_copies import name_of_op, transfers_to_devices
 from tfperf.trace.event_names import (
     compiles_program,
@@ -125,7 +125,8 @@ def tpu_activity(hlo_category: str) -> Activity:
 
 
 _IGNORED_CALLS = ("EagerExecute", "EagerLocalExecute", "EagerKernelExecute", "FunctionRun")
-_COPY = r"(?i)(?:hip)?memcpy\s*_?(h(?:2|to)d|d(?:2|to)h|d(?:2|to)d|p(?:2|to)p)"
+_COPY = r"(?i)(?:(?:hip)?memcpy|copy)\s*_?(h(?:ost)?(?:2|to)d|d(?:evice)?(?:2|to)[hd]|p(?:2|to)p)"
+"""ROCm also records `CopyDeviceToHost`."""
 _COPY_KIND = r"(?i)(?:kind:)?\b(?:Memcpy)?(H2D|D2H|D2D|P2P|HtoD|DtoH|DtoD|PtoP)\b"
 _STAGING = r"(?:.*/)?IteratorGetNext(?:/_\d+|_\d+)*:_(?:Send|HostSend|Recv|HostRecv)$"
 _KERNEL = "EagerKernelExecute"
@@ -176,8 +177,11 @@ def _corrected_host(name: str, has_device: bool) -> Activity:
 
 def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
     """Return the activity of every event as if it ran on a GPU (rows on other planes are meaningless)."""
-    if attribution == "tensorflow":
-        return _tensorflow_device_codes(trace)
+    return _tensorflow_device_codes(trace) if attribution == "tensorflow" else _corrected_device_codes(trace)
+
+
+@once
+def _corrected_device_codes(trace: HostTrace) -> Codes:
     by_name = np.full(len(trace.names), Activity.COMPUTE_UNKNOWN, np.uint8)
     on_integers = np.zeros(len(trace.names), np.bool_)
     rows = trace.device_rows
@@ -186,6 +190,8 @@ def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
         by_name[index] = _corrected_device(trace.names[index])
         on_integers[index] = names_integers(trace.names[index])
     codes, works_on_integers = by_name[trace.name], on_integers[trace.name]
+    unnamed = rows[codes[rows] == Activity.COMPUTE_UNKNOWN]
+    codes[unnamed] = _by_number_type(trace, unnamed)
     shape = trace.stat("shape")
     if shape.texts:
         by_inputs = np.array([_COMPUTE[bits_of_inputs(text)] for text in shape.texts], np.uint8)[shape.value]
@@ -205,6 +211,25 @@ def device_codes(trace: HostTrace, attribution: Attribution) -> Codes:
             if (copy := re.match(_COPY, trace.names[index])) is not None:
                 by_call[index] = _copy_direction(copy[1])
         codes[links.device] = by_call[calls]
+    return codes
+
+
+def _by_number_type(trace: HostTrace, rows: Int64s) -> Codes:
+    """Return the activity of GPU events of HLO ops by the number type of the op in its program."""
+    from tfperf.formats.hlo.hlo_proto import read_number_types
+
+    (program, ids), op = trace.program_at(rows), trace.number_at("hlo_op", rows, -1)
+    texts, codes = trace.stat("hlo_op").texts, np.full(len(rows), Activity.COMPUTE_UNKNOWN, np.uint8)
+    for index, program_id in enumerate(ids):
+        serialized = (trace.hlo_protos or {}).get(program_id)
+        here = np.flatnonzero((program == index) & (op >= 0))
+        if serialized is None or not len(here):
+            continue
+        ops = distinct(op[here])
+        names = [texts[each].rpartition("::")[2] for each in ops.tolist()]
+        types = read_number_types(serialized, names)
+        of_ops = np.array([_COMPUTE[bits_of_type(types.get(name, ""))] for name in names], np.uint8)
+        codes[here] = of_ops[np.searchsorted(ops, op[here])]
     return codes
 
 
