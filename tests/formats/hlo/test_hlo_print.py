@@ -45,7 +45,10 @@ ENTRY %main {
   %conv = f32[1,4,4,4]{3,2,1,0} convolution(%image, %w), window={size=3x3 stride=2x2 pad=0_1x0_1 rhs_dilate=1x2}, \
 dim_labels=b01f_01io->b01f, feature_group_count=2
   %fusion.1 = f32[4,8]{0,1} fusion(%a), kind=kLoop, calls=%wrapped
-  %dot = f32[8,8]{1,0} dot(%a, %fusion.1), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %dot = f32[8,8]{1,0} dot(%a, %fusion.1), lhs_contracting_dims={1}, rhs_contracting_dims={0}, \
+operand_precision={default,highest}
+  %dot.1 = f32[8,8]{1,0} dot(%a, %fusion.1), lhs_contracting_dims={1}, rhs_contracting_dims={0}, \
+algorithm=dot_tf32_tf32_f32
   %slice = f32[4,4]{1,0} slice(%a), slice={[0:8:2], [0:4]}
   %zero = f32[] constant(0)
   %padded = f32[11,4]{1,0} pad(%a, %zero), padding=1_1_0x0_0

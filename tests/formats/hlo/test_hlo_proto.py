@@ -76,6 +76,15 @@ def test_dimensions_of_a_dot_and_a_convolution() -> None:
     assert read_proto(one(grouped)).entry.root_instruction.dot == DotDims((1,), (1,), rhs_group=(0,))
 
 
+@pytest.mark.parametrize(
+    ("operands", "algorithm", "allows_tf32"),
+    [((), 0, True), ((0, 0), 0, True), ((0, 2), 0, False), ((1, 1), 0, False), ((2, 2), 9, True), ((0, 0), 11, False)],
+)
+def test_a_product_says_how_precise_it_must_be(operands: tuple[int, ...], algorithm: int, allows_tf32: bool) -> None:
+    precision = field(51, message(*(field(1, each) for each in operands), field(2, algorithm)))
+    assert read_proto(one(precision, opcode="dot")).entry.root_instruction.precision.allows_tf32 is allows_tf32
+
+
 def test_the_source_is_the_innermost_frame() -> None:
     """Frames, places and names are counted from 1; a frame names the one that called it."""
     index = message(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,6 +65,47 @@ def test_a_product_has_the_sizes_that_tiles_cover(tmp_path: Path) -> None:
     dot = instruction(3, "dot.1", "dot", shape(F32, 8, 3), [1, 2], extra=dims)
     xla = xla_of(tmp_path, run("dot.1", 0, 5), program_bytes=program(computation("main", *parameters, dot, root=3)))
     assert of_name(xla, "dot.1").sizes == {"M": 8, "N": 3, "K": 5}
+
+
+AMPERE = {"compute_cap_major": 8, "compute_cap_minor": 6}
+VOLTA = {"compute_cap_major": 7, "compute_cap_minor": 0}
+MI300X = {"compute_cap_major": 9, "compute_cap_minor": 4, "device_vendor": "AMD"}
+MI350 = MI300X | {"compute_cap_minor": 5}
+TRITON, OTHER, HIGHEST = '{"fusion_backend_config":{"kind":"__triton_gemm"}}', "", field(51, field(1, b"\x02\x02"))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "config", "requested", "device", "precision"),
+    [
+        ("gemm_fusion_dot_1", TRITON, b"", AMPERE, "tf32"),
+        ("gemm_fusion_dot_1", TRITON, HIGHEST, AMPERE, "fp32"),
+        ("gemm_fusion_dot_1", TRITON, b"", VOLTA, "fp32"),
+        ("gemm_fusion_dot_1.kd", TRITON, b"", MI300X, "tf32"),
+        ("gemm_fusion_dot_1.kd", TRITON, b"", MI350, "fp32"),  # its matrix cores do not have it
+        ("loop_add_fusion", OTHER, b"", AMPERE, "fp32"),  # a generated loop
+        ("cutlass_80_tensorop_s1688gemm_128x64", OTHER, b"", AMPERE, "tf32"),
+        ("ampere_sgemm_128x64_nn", OTHER, b"", AMPERE, "fp32"),
+        ("library_gemm", OTHER, b"", AMPERE, None),
+        ("Cijk_Ailk_Bljk_SB_MT64x64_MI16x16x4x1", OTHER, b"", MI300X, "fp32"),  # matrix cores multiply float32 too
+    ],
+)
+def test_the_format_in_which_a_gpu_multiplies_float32(
+    kernel: str, config: str, requested: bytes, device: dict[str, Any], precision: str | None, tmp_path: Path
+) -> None:
+    dims = field(30, message(field(1, b"\x01"), field(2, b"\x00")))
+    arrays = [instruction(number, f"p{number}", "parameter", shape(F32, 8, 8)) for number in (1, 2)]
+    inside = computation(
+        "fused",
+        *arrays,
+        instruction(3, "dot", "dot", shape(F32, 8, 8), [1, 2], extra=dims + requested),
+        number=2,
+        root=3,
+    )
+    fusion = instruction(4, "f.1", "fusion", shape(F32, 8, 8), [1, 2], [2], extra=field(43, config.encode()))
+    made = programs(id_7=program(computation("main", *arrays, fusion, root=4), inside))
+    ran = event(kernel, 0, 5, hlo_op=ref("f.1"), hlo_module=ref("jit_step"), program_id=7)
+    (op,) = result_of(tmp_path, "xla", gpu(ran, **device), made).ops
+    assert (op.precision, op.matrix_flops) == (precision, 2 * 8**3)
 
 
 def test_a_program_ran_as_often_as_its_most_frequent_instruction(tmp_path: Path) -> None:

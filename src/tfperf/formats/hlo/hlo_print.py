@@ -102,6 +102,10 @@ def _of_kind(each: Instruction) -> Iterator[str]:
             "rhs_group_dims": dot.rhs_group,
         }
         yield from (f"{name}={_numbers(dims)}" for name, dims in sides.items() if dims)
+    if each.precision.operands:
+        yield f"operand_precision={{{','.join(each.precision.operands)}}}"
+    if each.precision.algorithm:
+        yield f"algorithm={each.precision.algorithm}"
     if each.fusion_kind:
         yield f"kind={each.fusion_kind}"
 

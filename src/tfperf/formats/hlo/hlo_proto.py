@@ -15,7 +15,7 @@ import numpy as np
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
-from tfperf.formats.hlo.messages import ELEMENT_TYPES, XLA
+from tfperf.formats.hlo.messages import ALGORITHMS, ELEMENT_TYPES, OPERAND_PRECISIONS, XLA
 from tfperf.formats.hlo.model import (
     BITS,
     MOST_DIMS,
@@ -30,6 +30,7 @@ from tfperf.formats.hlo.model import (
     Frames,
     Module,
     OpMetadata,
+    ProductPrecision,
     ProgramError,
     ReplicaGroups,
     Shape,
@@ -252,6 +253,11 @@ def _buffer_sizes(serialized: bytes) -> dict[int, BufferSizes]:
     return sizes
 
 
+def _precision(item: Any) -> ProductPrecision:
+    operands = tuple(OPERAND_PRECISIONS.get(each, "default") for each in item.operand_precision)
+    return ProductPrecision(operands if any(item.operand_precision) else (), ALGORITHMS.get(item.algorithm, ""))
+
+
 def _groups(items: Any) -> ReplicaGroups:
     sizes = {len(each.replica_ids) for each in items}
     members = tuple(rank for each in items for rank in each.replica_ids)
@@ -305,6 +311,7 @@ _PLAIN: dict[str, _Field] = {
     "batch_group_count": ("batch_groups", int),
     "comparison_direction": ("direction", _text),
     "replica_groups": ("groups", _groups),
+    "precision_config": ("precision", _precision),
     "collective_device_list": ("groups", lambda item: _iota_groups(item) or _groups(item.replica_groups)),
     "id": ("id", int),
     "operand_ids": ("operands", _items),

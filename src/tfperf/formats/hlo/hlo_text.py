@@ -22,6 +22,7 @@ from tfperf.formats.hlo.model import (
     Frames,
     Module,
     OpMetadata,
+    ProductPrecision,
     ProgramError,
     ReplicaGroups,
     Shape,
@@ -251,6 +252,7 @@ CALLS = (
 )  # fmt: skip
 """Attributes that name computations, in XLA's storage order."""
 DOT = ("lhs_contracting_dims", "rhs_contracting_dims", "lhs_batch_dims", "rhs_batch_dims", "rhs_group_dims")
+PRECISION = ("operand_precision", "algorithm")
 
 
 _COMMENT = re.compile(rf"{STRING}?|/\*[^*]*(?:\*(?!/)[^*]*)*(?:\*/)?|//[^\n]*")
@@ -364,6 +366,9 @@ class _Reader:
                     fields[name] = convert(value)
                 elif key in DOT and "dot" not in fields:
                     fields["dot"] = DotDims(*(numbers(attributes.get(each, "")) for each in DOT))
+                elif key in PRECISION and "precision" not in fields:
+                    operands, algorithm = (_NAME.findall(attributes.get(each, "")) for each in PRECISION)
+                    fields["precision"] = ProductPrecision(tuple(operands), "".join(algorithm[:1]))
             except ValueError as error:
                 self._at = self._text.rfind(f"{key}=", 0, self._at)
                 raise self._error(f"a valid value of {key} ({error})") from error

@@ -199,8 +199,10 @@ XLA = Schema(
                     "window=bytes convolution_dimension_numbers slice_dimensions dynamic_slice_sizes padding_config "
                     "distribution custom_call_target dot_dimension_numbers fft_length gather_slice_sizes id "
                     "operand_ids called_computation_ids backend_config feature_group_count batch_group_count "
-                    "comparison_direction ragged_dot_dimension_numbers replica_groups collective_device_list"
+                    "comparison_direction ragged_dot_dimension_numbers replica_groups collective_device_list "
+                    "precision_config"
                 ),
+                "Precision": "operand_precision algorithm",
                 "ReplicaGroup": "replica_ids",
                 "DeviceList": "replica_groups iota_replica_group_list",
                 "IotaGroups": "num_replica_groups num_devices_per_group iota_reshape_dims iota_transpose_perm",
@@ -252,6 +254,15 @@ ELEMENT_TYPES: dict[int, str] = {
     28: "f8e4m3", 29: "f8e3m4", 30: "s1", 31: "u1", 32: "f4e2m1fn", 33: "f8e8m0fnu",
 }  # fmt: skip
 """`PrimitiveType`; unknown values are rejected."""
+OPERAND_PRECISIONS = {1: "high", 2: "highest", 3: "packed_nibble"}
+"""`PrecisionConfig.Precision`, except the default."""
+ALGORITHMS = {
+    1: "dot_any_f8_any_f8_f32", 2: "dot_any_f8_any_f8_f32_fast_accum", 3: "dot_f16_f16_f16", 4: "dot_f16_f16_f32",
+    5: "dot_bf16_bf16_bf16", 6: "dot_bf16_bf16_f32", 7: "dot_bf16_bf16_f32_x3", 8: "dot_bf16_bf16_f32_x6",
+    9: "dot_tf32_tf32_f32", 10: "dot_tf32_tf32_f32_x3", 11: "dot_f32_f32_f32", 12: "dot_f64_f64_f64",
+    13: "dot_bf16_bf16_f32_x9",
+}  # fmt: skip
+"""`PrecisionConfig.Algorithm`, except an unset one."""
 
 
 def read_programs(file: TraceFile, span: PlaneSpan) -> dict[int, bytes]:

@@ -205,6 +205,23 @@ class ReplicaGroups(Struct, frozen=True, gc=False):
 NO_GROUPS = ReplicaGroups()
 
 
+class ProductPrecision(Struct, frozen=True, gc=False):
+    """The requested precision of a product."""
+
+    operands: tuple[str, ...] = ()
+    """Per operand: default, high or highest; empty if all are default."""
+    algorithm: str = ""
+    """Such as `dot_tf32_tf32_f32`; empty if the compiler chooses it."""
+
+    @property
+    def allows_tf32(self) -> bool:
+        """Return whether XLA may round float32 operands to TF32, as it does by default."""
+        return self.algorithm.startswith("dot_tf32") if self.algorithm else {*self.operands} <= {"default"}
+
+
+DEFAULT_PRECISION = ProductPrecision()
+
+
 class Instruction(Struct, frozen=True, gc=False):
     """An instruction; fields that its opcode does not use keep their defaults."""
 
@@ -241,6 +258,7 @@ class Instruction(Struct, frozen=True, gc=False):
     backend_config: str = ""
     """Compiler-specific text, usually JSON."""
     groups: ReplicaGroups = NO_GROUPS
+    precision: ProductPrecision = DEFAULT_PRECISION
 
 
 class Computation(Struct, frozen=True, dict=True):

@@ -777,7 +777,7 @@ def _per_step(start: Int64s, steps: Steps, weight: Int64s | None = None) -> floa
 # precision changes this time most; the gain depends on the shapes, and on whether the step waits for the device.
 # Kernels of unknown precision or op may be eligible too, and kernels whose program has the precision, not their name:
 # they may multiply 32-bit numbers on tensor cores (TF32). An XLA matrix product is not eligible if its program computes
-# in 16 bit, or if it is faster than the device's 32-bit peak.
+# in 16 bit or TF32, or if it is faster than the device's 32-bit peak.
 
 Part = Literal["compute_16", "compute_32", "compute_unknown", "eligible", "most_eligible"]
 """Kernels by precision; those certainly eligible for 16 bit; those including possibly eligible ones."""
@@ -827,13 +827,13 @@ def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps, xla: Xla) -> 
     """Return the precision of each device that runs kernels; `xla` holds the instructions of the host."""
     kernels = np.flatnonzero(~work.moves)
     peak, products = xla.peaks.flops_per_second("fp32"), [op for op in xla.ops if op.matrix_flops]
-    in_16_bit, others = set[tuple[str, str]](), set[tuple[str, str]]()
+    faster, others = set[tuple[str, str]](), set[tuple[str, str]]()
     for op in products:
         rate = op.work.tflops_per_second if op.work is not None else None
         is_faster = peak is not None and rate is not None and rate * 1e12 > peak
-        is_16_bit = is_faster or op.precision in ("fp16", "bf16", "fp8", "fp4", "int8")
-        (in_16_bit if is_16_bit else others).add((op.module, op.op))
-    surely, perhaps = _eligible(trace, work, kernels, in_16_bit - others)
+        is_faster = is_faster or op.precision in ("tf32", "fp16", "bf16", "fp8", "fp4", "int8")
+        (faster if is_faster else others).add((op.module, op.op))
+    surely, perhaps = _eligible(trace, work, kernels, faster - others)
     planes, found = work.plane[kernels], []
     for plane in distinct(planes).tolist():
         of_plane = planes == plane
@@ -841,9 +841,7 @@ def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps, xla: Xla) -> 
     return tuple(found)
 
 
-def _eligible(
-    trace: HostTrace, work: DeviceWork, kernels: Int64s, in_16_bit: Set[tuple[str, str]]
-) -> tuple[Bools, Bools]:
+def _eligible(trace: HostTrace, work: DeviceWork, kernels: Int64s, faster: Set[tuple[str, str]]) -> tuple[Bools, Bools]:
     rows = work.rows[kernels]
     names = distinct(trace.name[rows])
     texts_of = [trace.names[name] for name in names.tolist()]
@@ -858,7 +856,7 @@ def _eligible(
     is_product = []
     for op_at, equation_at in zip(*(part.tolist() for part in np.divmod(keys, len(texts))), strict=True):
         op = ops[op_at - 1]
-        is_open = (op.hlo_module, op.hlo_op) not in in_16_bit
+        is_open = (op.hlo_module, op.hlo_op) not in faster
         is_product.append(is_open and is_op_eligible(op.name, op.type, op.hlo_op, op.opcode, texts[equation_at - 1]))
     place = np.searchsorted(keys, key)
     is_surely, is_perhaps = (

@@ -23,6 +23,7 @@ from tfperf.sections.roofline.bounds import Bound, Judged, Work, judge, time_by_
 from tfperf.sections.xla.analysis import Xla, capped_total, common_peaks, device_ps
 from tfperf.trace.device.device_peaks import DevicePeaks, Precision, peaks_of
 from tfperf.trace.device.device_work import DeviceWork, computing, trace_texts
+from tfperf.trace.device.kernels import uses_tensor_cores
 from tfperf.trace.host_trace import HostTrace
 from tfperf.trace.steps.steps import Steps
 
@@ -545,7 +546,7 @@ def _einsum(op: OpShapes) -> OpWork | None:
 
 def _product_work(op: OpShapes, flops: int, moved: int | None, product: Product | None = None) -> OpWork:
     precision = next((each.precision for each in op.inputs if each is not None and each.precision), None)
-    if precision == "fp32" and any("tf32" in kernel.lower() for kernel in op.kernels):
+    if precision == "fp32" and any(map(uses_tensor_cores, op.kernels)):
         precision = "tf32"
     return OpWork(flops=flops, matrix_flops=flops, bytes=moved, precision=precision, product=product)
 

@@ -36,6 +36,7 @@ _MARGIN = 2.0
 _NAMES = {
     "fp64": "float64",
     "fp32": "float32",
+    "tf32": "TF32",
     "fp16": "float16",
     "bf16": "bfloat16",
     "fp8": "8-bit floats",

@@ -14,17 +14,18 @@ from msgspec.structs import replace
 from tfperf.base.arrays import MOST, Int64s, Intervals, capped_sum, covers, group_equal, lookup, union
 from tfperf.formats.hlo.cost_rules import is_attention, sizes_of, vmem_bytes
 from tfperf.formats.hlo.messages import accessed_bytes
-from tfperf.formats.hlo.model import HOST_MEMORY, BufferSizes, Instruction, Module
+from tfperf.formats.hlo.model import HOST_MEMORY, BufferSizes, Instruction, Module, ProductPrecision
 from tfperf.formats.wire.event_columns import MODULE_LINE, OP_LINES
 from tfperf.sections.ops.analysis import op_runs
 from tfperf.sections.ops.groups import NO_SCOPE, layer_of
 from tfperf.sections.roofline.bounds import Work
-from tfperf.trace.device.device_peaks import Precision
+from tfperf.trace.device.device_peaks import Precision, capability, vendor
 from tfperf.trace.device.device_work import DeviceOp, DeviceWork, trace_texts
 from tfperf.trace.device.families import Family, family_of_opcodes
+from tfperf.trace.device.kernels import uses_tensor_cores
 from tfperf.trace.device.tpu_runs import module_name, program_in_name
 from tfperf.trace.event_names import mask, parse_op
-from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.host_trace import HostTrace, Plane
 from tfperf.trace.nesting import nest, self_time
 
 if TYPE_CHECKING:
@@ -308,8 +309,8 @@ def _counted(trace: HostTrace, op: OpTime, recorded: Recorded, category: str, co
         if pass_flops is not None and pass_flops > (cost.flops or 0.0):
             return {"pass_flops": pass_flops}
     if flops is None or category in CONTAINERS or (category == "custom-call" and not flops):  # 0: unknown in a call
-        if precision == "fp32" and cost.matrix_flops and "tf32" in trace.names[op.name].lower():
-            precision = "tf32"
+        if precision == "fp32" and cost.matrix_flops and trace.device_kind == "gpu":
+            precision = _format_of_float32(trace.planes[trace.devices[0]], trace.names[op.name], cost)
         counted_by = "program" if cost.flops is not None or cost.bytes is not None else ""
         of_kernel = {"is_least": cost.flops is not None, "pass_flops": pass_flops} if is_kernel else {}
         return {
@@ -324,6 +325,24 @@ def _counted(trace: HostTrace, op: OpTime, recorded: Recorded, category: str, co
     matrix = cost.matrix_flops if cost.matrix_flops is not None else flops if is_product else 0.0
     precision = precision or ("bf16" if is_tpu or is_product else "fp32")
     return {"flops": flops, "matrix_flops": matrix, "bytes": moved, "precision": precision, "counted_by": "trace"}
+
+
+_TRITON = '"__triton'
+"""Start of the kind in the configuration of a fusion for Triton."""
+
+
+def _format_of_float32(plane: Plane, kernel: str, cost: OpCost) -> Precision | None:
+    """Return the format in which a GPU multiplies float32 numbers in a kernel; None if unknown.
+
+    By default XLA allows TF32: for its own (Triton) kernels, it is then the format where the hardware has it (NVIDIA
+    since Ampere; AMD only gfx942). A library chooses, and the name of its kernel usually shows its choice.
+    """
+    number, on_tensor_cores = capability(plane), uses_tensor_cores(kernel)
+    if vendor(plane) == "amd":
+        return "tf32" if cost.by_triton and cost.allows_tf32 and number == "9.4" else "fp32"
+    if not cost.allows_tf32 or on_tensor_cores is False or number.startswith(("5.", "6.", "7.")):
+        return "fp32"
+    return "tf32" if on_tensor_cores or cost.by_triton else None
 
 
 def _facts_of_program(module: Module, computation: int, place: int) -> dict[str, Any]:
@@ -761,6 +780,10 @@ class OpCost(Struct, frozen=True):
     matrix_flops: float | None = None
     bytes: float | None = None
     precision: Precision | None = None
+    by_triton: bool = False
+    """Whether the product is a kernel that XLA generates by Triton."""
+    allows_tf32: bool = True
+    """Whether XLA may multiply float32 as TF32."""
 
 
 class ProgramCosts:
@@ -775,7 +798,7 @@ class ProgramCosts:
         except ProgramError:
             self._costs = None
         self._module = module
-        self._types = _matrix_types(module, self._costs) if self._costs else []
+        self._products = _main_products(module, self._costs) if self._costs else []
 
     def of(self, computation: int, place: int) -> OpCost:
         """Return the cost of an HLO op, by its position."""
@@ -786,8 +809,9 @@ class ProgramCosts:
         costs = cost.flops, cost.matrix_flops, cost.bytes
         flops, matrix, moved = (None if each is None else float(each) for each in costs)
         if matrix:
-            of_type = _type_of(self._module, instruction, computation, self._types)
-            return OpCost(flops, matrix, moved, precision_of(of_type))
+            product = _product_in(self._module, instruction, computation, self._products)
+            by_triton, allows_tf32 = _TRITON in instruction.backend_config, product.precision.allows_tf32
+            return OpCost(flops, matrix, moved, precision_of(product.type), by_triton, allows_tf32)
         # Other work than matrix products runs on the vector units, with one peak for all numbers of up to 32 bits.
         wide = any(leaf.type in ("f64", "c128") for leaf in instruction.shape.leaves())
         return OpCost(flops, matrix, moved, "fp64" if wide else "fp32")
@@ -798,9 +822,16 @@ def precision_of(element_type: str) -> Precision | None:
     return _SMALL.get(element_type[:2]) or _PRECISIONS.get(element_type)
 
 
-def _matrix_types(module: Module, costs: ModuleCost) -> list[str]:
-    """Return the most frequent element type of matrix products per computation; empty without products."""
-    types = [""] * len(module.computations)
+class _Product(NamedTuple):
+    """The element type of a product's first operand, and the precision requested for it."""
+
+    type: str
+    precision: ProductPrecision
+
+
+def _main_products(module: Module, costs: ModuleCost) -> list[_Product | None]:
+    """Return the product with most operations of each computation; None without products."""
+    products: list[_Product | None] = [None] * len(module.computations)
     for at in module.callees_first:
         if not costs.computations[at].work.matrix_flops:
             continue
@@ -808,12 +839,16 @@ def _matrix_types(module: Module, costs: ModuleCost) -> list[str]:
         for instruction, cost in zip(module.computations[at].instructions, costs.instructions[at], strict=True):
             if (cost.matrix_flops or 0) > most:
                 most = cost.matrix_flops or 0
-                types[at] = _type_of(module, instruction, at, types)
-    return types
+                products[at] = _product_in(module, instruction, at, products)
+    return products
 
 
-def _type_of(module: Module, instruction: Instruction, computation: int, types: list[str]) -> str:
-    inner = next((types[call] for call in instruction.calls if types[call]), "")
-    if inner or not instruction.operands:
+def _product_in(
+    module: Module, instruction: Instruction, computation: int, products: list[_Product | None]
+) -> _Product:
+    """Return the product that an instruction is or contains."""
+    inner = next((product for call in instruction.calls if (product := products[call]) is not None), None)
+    if inner is not None:
         return inner
-    return module.computations[computation].instructions[instruction.operands[0]].shape.type
+    inputs = module.computations[computation].operands_of(instruction)
+    return _Product(inputs[0].shape.type if inputs else "", instruction.precision)

@@ -109,11 +109,11 @@ def peaks_of(plane: Plane, own: Sequence[DeviceModel] = ()) -> DevicePeaks:
     users, public = _recognized(plane, own), _recognized(plane, public_peaks())
     stated, bandwidth = _stated_by_tpu(plane), DevicePeaks()
     rate = _number(plane, "memory_bandwidth")
-    if rate and not (vendor(plane) == "amd" and _capability(plane) in _HALVED):
+    if rate and not (vendor(plane) == "amd" and capability(plane) in _HALVED):
         bandwidth = DevicePeaks(memory_gb_per_second=rate / 1e9, memory_source="the driver, as recorded in the profile")
     by_clock, clock, cores = DevicePeaks(), _number(plane, "clock_rate"), _number(plane, "core_count")
     if clock and cores and not (public is not None and public.teraflops):
-        per_clock = _PER_CLOCK.get((vendor(plane), _capability(plane)), {})
+        per_clock = _PER_CLOCK.get((vendor(plane), capability(plane)), {})
         peaks = {precision: count * cores * clock * 1e3 / 1e12 for precision, count in per_clock.items()}
         by_clock = DevicePeaks(teraflops=peaks, compute_source="cores x clock x operations per clock")
     layers = [_of_model(users), _of_model(public), stated, by_clock, bandwidth]
@@ -154,7 +154,7 @@ def _is_model(plane: Plane, model: DeviceModel) -> bool:
     return (
         any(sizes)
         and model.vendor in ("", vendor(plane))
-        and model.compute_capability in ("", _capability(plane))
+        and model.compute_capability in ("", capability(plane))
         and model.cores in (None, _number(plane, "core_count"))
         and (stated is None or abs(rate / 1e9 - stated) <= _RATE_TOLERANCE * stated)
         and (
@@ -170,7 +170,8 @@ def vendor(plane: Plane) -> str:
     return str(plane.stats.get("device_vendor", "")).lower() or "nvidia"
 
 
-def _capability(plane: Plane) -> str:
+def capability(plane: Plane) -> str:
+    """Return the compute capability of a GPU, such as `9.0`; empty if unknown."""
     major, minor = (plane.stats.get(f"compute_cap_{part}") for part in ("major", "minor"))
     return f"{major}.{minor}" if isinstance(major, int) and isinstance(minor, int) else ""
 
