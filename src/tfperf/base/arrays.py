@@ -65,8 +65,10 @@ def lookup(ascending: Column, wanted: Column) -> Int64s:
     """Return the first index of each wanted number in an ascending array, or -1 if it is missing."""
     if not len(ascending):
         return np.full(len(wanted), -1, np.int64)
-    place = np.minimum(np.searchsorted(ascending, wanted), len(ascending) - 1)
-    return np.where(ascending[place] == wanted, place, -1)
+    place = ascending.searchsorted(wanted)
+    np.minimum(place, len(ascending) - 1, out=place)
+    place[ascending[place] != wanted] = -1
+    return place
 
 
 def ranges(first: Int64s, count: Int64s) -> Int64s:
@@ -195,7 +197,8 @@ def union_sorted(start: Int64s, end: Int64s) -> Intervals:
     begins = np.empty(len(start) + 1, np.bool_)  # whether all earlier intervals have ended
     begins[0] = begins[-1] = True
     np.greater(start[1:], reach[:-1], out=begins[1:-1])
-    merged = Intervals(start[begins[:-1]], reach[begins[1:]])
+    borders = begins.nonzero()[0]
+    merged = Intervals(start[borders[:-1]], reach[borders[1:] - 1])
     keep = merged.end > merged.start
     return merged if keep.all() else Intervals(merged.start[keep], merged.end[keep])
 

@@ -124,7 +124,7 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
     size_bytes: int
     planes: tuple[Plane, ...]
     lines: tuple[Line, ...]
-    name: Int32s
+    name: Int64s
     start_ps: Int64s
     duration_ps: Int64s
     extent_ps: tuple[int, int]
@@ -378,17 +378,19 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         if len(names) == 1:
             (name,) = names
             return rows[ends[name] : ends[name + 1]].copy()
-        of_names = [rows[ends[name] : ends[name + 1]] for name in names]
-        if sum(map(len, of_names)) * _SEARCH > len(rows):
-            return np.flatnonzero(wanted[self.name] & self.on_host)
-        return np.sort(np.concatenate(of_names), kind="stable")
+        found = np.concatenate([rows[ends[name] : ends[name + 1]] for name in names])
+        if len(found) * _SEARCH < len(rows):
+            return np.sort(found, kind="stable")
+        is_found = np.zeros(len(self.name), np.bool_)
+        is_found[found] = True
+        return is_found.nonzero()[0]
 
     @cached_property
     def _host_rows_by_name(self) -> tuple[Int64s, list[int]]:
         """Return the host events ordered by name, and the borders between names."""
         rows = np.flatnonzero(self.on_host)
         # Short integers sort several times faster.
-        name = self.name[rows].astype(np.uint16 if len(self.names) <= 1 << 16 else np.int32)
+        name = self.name[rows].astype(np.uint16 if len(self.names) <= 1 << 16 else np.int64)
         ends = np.cumsum(np.bincount(name, minlength=len(self.names)))
         return rows[np.argsort(name, kind="stable")], [0, *ends.tolist()]
 

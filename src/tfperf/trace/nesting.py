@@ -167,7 +167,7 @@ def own_parts(start: Int64s, end: Int64s, parent: Int64s, wanted: Bools) -> tupl
     row = np.concatenate((above, rest))
     part_start = np.concatenate((before, behind[rest]))
     part_end = np.concatenate((start[child], end[rest]))
-    some = part_end > part_start
+    some = (part_end > part_start).nonzero()[0]
     return row[some], part_start[some], part_end[some]
 
 

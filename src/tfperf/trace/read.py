@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.base.arrays import NO_NUMBERS, Bools, Int32s
+from tfperf.base.arrays import NO_NUMBERS, Bools, Int64s
 from tfperf.base.storage.remote_path import Location
 from tfperf.base.units import natural
 from tfperf.formats.hlo.messages import HLO_PROTO, PROGRAM_PLANE, read_programs
@@ -181,7 +181,7 @@ class _Reading:
         self.oddities = Oddities()
         # Positions in `planes` of the planes in file order, and in `names` of their names.
         self._places: list[int] = []
-        self._name_places: list[Int32s] = []
+        self._name_places: list[Int64s] = []
         self._events: list[EventColumns] = []
         # Events of the second trace.
         self._again: list[EventColumns] = []
@@ -207,11 +207,11 @@ class _Reading:
 
         ordered = sorted(range(len(headers)), key=key)
         self._places = np.argsort(ordered).tolist()
-        self._name_places = [np.empty(0, np.int32)] * len(headers)
+        self._name_places = [NO_NUMBERS] * len(headers)
         for number in ordered:
             header, order, first = headers[number], names[number], len(self.names)
             # The last one is for events without a name.
-            places = np.argsort([*order, len(order)]).astype(np.int32) + np.int32(first)
+            places = np.argsort([*order, len(order)]) + first
             self._name_places[number] = places
             for stat, values in header.event_stats.items():
                 of_names = self.name_stats.setdefault(stat, {})

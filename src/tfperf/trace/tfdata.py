@@ -134,7 +134,7 @@ class _Iterators(Struct, frozen=True):
     def of(trace: HostTrace, rows: Int64s) -> _Iterators:
         """Identify the iterators and their consumers."""
         call_ids, call_parents = trace.number_at("id", rows), trace.number_at("parent_id", rows)
-        call_names = trace.name[rows].astype(np.int64)
+        call_names = trace.name[rows]
         key = call_ids * 3 + call_parents * 0x9E3779B97F4A7C1 + call_names * 0x5851F42D4C957F2
         _, first, of_call = np.unique(key, return_index=True, return_inverse=True)
         of_call = of_call.reshape(-1)

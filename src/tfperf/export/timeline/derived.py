@@ -315,7 +315,7 @@ def _group(  # noqa: PLR0913, PLR0917
         tracks=tuple(tracks),
         start=events.start - origin_ps,
         end=events.end - origin_ps,
-        name=events.name.astype(np.int32),
+        name=events.name,
         names=tuple(names),
         arguments=arguments,
     )

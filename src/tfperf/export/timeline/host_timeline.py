@@ -118,7 +118,7 @@ class TrackGroup(Struct, frozen=True, kw_only=True):
     tracks: tuple[Track, ...]
     start: Int64s
     end: Int64s
-    name: Int32s
+    name: Int64s
     names: Sequence[str]
     arguments: EventArguments
     leaving: ArrowEnds = NO_ARROWS

@@ -181,7 +181,7 @@ def _steps_group(steps: Steps, prefix: str, origin_ps: int) -> TrackGroup:
         tracks=tuple(_tracks("steps", track, 0)),
         start=steps.start_ps[order] - origin_ps,
         end=steps.end_ps[order] - origin_ps,
-        name=np.arange(len(order), dtype=np.int32),
+        name=np.arange(len(order)),
         names=[f"{kind} {number}" for kind, number in zip(kinds, numbers.tolist(), strict=True)],
         arguments=arguments,
     )
@@ -233,7 +233,7 @@ def _copies_group(trace: HostTrace, steps: Steps, selection: Selection, prefix: 
         tracks=tuple(tracks),
         start=runs.begun_ps[rows] - origin_ps,
         end=runs.end_ps[rows] - origin_ps,
-        name=kind.astype(np.int32),
+        name=kind,
         names=[f"{each.start} {_WAYS[each.way]}" for each in runs.kinds],
         arguments=arguments,
     )

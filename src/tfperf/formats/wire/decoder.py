@@ -208,7 +208,7 @@ def take(array: Any, rows: npt.NDArray[np.intp]) -> Any:
     np.cumsum(length, out=stops[1:])
     place = np.repeat(ends[rows] - stops[:-1], length)
     place += np.arange(len(place), dtype=np.int32)
-    return binary(stops, bytes_of(array)[place])
+    return binary(stops, bytes_of(array).take(place))
 
 
 _TYPES = {"int64": pa.int64(), "uint64": pa.uint64(), "double": pa.float64(), "bytes": pa.binary()}

@@ -168,7 +168,7 @@ class EventColumns(Struct, frozen=True):
     """
 
     lines: tuple[Line, ...]
-    name: Int32s
+    name: Int64s
     start_ps: Int64s
     duration_ps: Int64s
     aggregated: Bools
@@ -268,7 +268,7 @@ def join_columns(parts: list[EventColumns], order: Sequence[int] | None = None) 
     parts.clear()
     return EventColumns(
         lines=tuple(lines),
-        name=_joined(columns[0], np.int32),
+        name=_joined(columns[0], np.int64),
         start_ps=_joined(columns[1], np.int64),
         duration_ps=_joined(columns[2], np.int64),
         aggregated=_joined(columns[3], np.bool_),

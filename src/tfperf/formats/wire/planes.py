@@ -237,30 +237,30 @@ class _Names(Struct, frozen=True):
     """Mapping of metadata ids to names: `ids` ascend, `position` has each one's name index."""
 
     ids: Int64s
-    position: Int32s
-    table: Int32s | None
+    position: Int64s
+    table: Int64s | None
     """Position by id from 0; the last entry is for all larger ids. None if ids are negative or large."""
 
     @staticmethod
     def of(event_ids: Int64s) -> _Names:
         """Build the lookup; if an id has several names, the last wins."""
-        position = np.argsort(event_ids, kind="stable").astype(np.int32)
+        position = np.argsort(event_ids, kind="stable")
         ids = event_ids[position]
         if not len(ids) or ids[0] < 0 or ids[-1] >= max(_LARGEST_TABLE, 64 * len(ids)):
             return _Names(ids, position, None)
-        table = np.full(int(ids[-1]) + 2, len(ids), np.int32)
+        table = np.full(int(ids[-1]) + 2, len(ids))
         table[ids] = position
         return _Names(ids, position, table)
 
-    def of_events(self, metadata_id: Int64s) -> Int32s:
+    def of_events(self, metadata_id: Int64s) -> Int64s:
         """Return the name index of each event; ids without metadata get the number of names."""
         if not len(self.ids):
-            return np.zeros(len(metadata_id), np.int32)
+            return np.zeros(len(metadata_id), np.int64)
         if self.table is not None:
             most = len(self.table) - 1
             return self.table[np.where((metadata_id >= 0) & (metadata_id < most), metadata_id, most)]
         place = np.maximum(np.searchsorted(self.ids, metadata_id, side="right") - 1, 0)
-        return np.where(self.ids[place] == metadata_id, self.position[place], np.int32(len(self.ids)))
+        return np.where(self.ids[place] == metadata_id, self.position[place], len(self.ids))
 
 
 class _EventReader(Struct, frozen=True):
@@ -333,7 +333,7 @@ class Narrowed(Struct, frozen=True):
 
     stats: frozenset[str]
     allowed: Bools
-    name: Int32s
+    name: Int64s
 
     def allows(self, owner: Int32s) -> Bools:
         """Return whether the stats are read on each of these events."""
@@ -452,14 +452,15 @@ def _choose(serialized: SerializedStats, ids: Mapping[int, str], narrowed: Seque
         if 0 <= stat_id < _TABLE_SIZE:
             group_of[stat_id] = groups.get(name, 1)
     group_of[-1] = 1  # an id that must be decoded
-    group = group_of[serialized.ids]
+    group = group_of.take(serialized.ids, mode="wrap")
     chosen = np.flatnonzero(group)
     owner = serialized.owners[chosen]
     if not narrowed:
         return chosen, owner
     # The first group is allowed on all names.
     allowed = np.stack([np.ones(len(narrowed[0].allowed), np.bool_), *(only.allowed for only in narrowed)])
-    keep = allowed[group[chosen] - 1, narrowed[0].name[owner]]
+    place = (group[chosen] - 1) * np.intp(allowed.shape[1]) + narrowed[0].name.take(owner)
+    keep = np.flatnonzero(allowed.take(place))
     return chosen[keep], owner[keep]
 
 
@@ -467,7 +468,7 @@ def _stat_ids(flat: Any) -> npt.NDArray[np.int16]:
     """Return each XStat's metadata id if it is a varint below 2^14 after tag 0x08, else -1: it must be decoded."""
     ends, data = decoder.offsets(flat), decoder.bytes_of(flat)
     start, length, last = ends[:-1], np.diff(ends), len(data) - 1
-    first, second = data[np.minimum(start, last)], data[np.minimum(start + 1, last)]
+    first, second = data.take(np.minimum(start, last)), data.take(np.minimum(start + 1, last))
     plain = (first == 0x08) & (length > 2)
     key = np.where(plain & (second < 0x80), second, np.int16(-1))
     longer = np.flatnonzero(plain & (second >= 0x80) & (length > 3))

@@ -459,7 +459,7 @@ def python_calls(trace: HostTrace) -> PythonCalls | None:
     np.add.at(self_ps, frames.called_by[called], -trace.duration_ps[rows[called]])
     calls = np.flatnonzero(frames.is_root)
     inside = calls[frames.around[calls] >= 0]
-    path, paths = _paths(trace.name[rows].astype(np.int64), frames, inside)
+    path, paths = _paths(trace.name[rows], frames, inside)
     functions = dict(enumerate(python_functions(trace.names)))
     what, texts = _called(trace, rows, frames.root, inside)
     pairs, node = np.unique(np.stack((path, what)), axis=1, return_inverse=True)

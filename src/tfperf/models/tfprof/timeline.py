@@ -85,7 +85,7 @@ def _group(
         tracks=tuple(tracks),
         start=times[0],
         end=times[1],
-        name=labels[0].astype(np.int32),
+        name=labels[0],
         names=labels[1],
         ticks_per_us=1,
         **{"arguments": EventArguments.none(len(lane)), **more},

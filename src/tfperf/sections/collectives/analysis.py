@@ -220,7 +220,7 @@ def _exchanges(trace: HostTrace, rows: Int64s) -> tuple[tuple[Exchange, ...], In
     program, ids = trace.program_at(rows)
     ops = trace.stat("hlo_op").texts
     hlo_op, group = trace.number_at("hlo_op", rows, -1), trace.number_at("group_key", rows, -1)
-    order, firsts = group_equal([trace.name[rows].astype(np.int64), hlo_op, program, group])
+    order, firsts = group_equal([trace.name[rows], hlo_op, program, group])
     of_name = trace.name_stat("program_id") if trace.device_kind == "tpu" else {}
     keys = []
     for row in order[firsts].tolist():

@@ -593,7 +593,7 @@ def _python_of(trace: HostTrace, calls: _Events) -> str:
         if last > first and len(on_line):
             inside.append(on_line[innermost_around(trace, calls.row[first:last], trace.start_ps[on_line]) >= 0])
     rows = np.concatenate([NO_NUMBERS, *inside])
-    names, name = distinct_index(trace.name[rows].astype(np.int64))
+    names, name = distinct_index(trace.name[rows])
     duration = np.bincount(name, trace.duration_ps[rows], len(names)).tolist()
     functions = python_functions([trace.names[each] for each in names.tolist()])
     own = [

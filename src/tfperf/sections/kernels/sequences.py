@@ -129,7 +129,7 @@ def _named(host: Host, rows: Int64s) -> tuple[list[str], Int64s, Bools]:
     """Return the names of kernels, the name of each row, and which rows a compiler may fuse, by family."""
     trace, work = host.trace, host.device_work
     families = {(op.module, op.op): op.family for op in host["xla"].ops}
-    pairs, pair = distinct_index(trace.name[work.rows[rows]].astype(np.int64) * (len(work.ops) + 1) + work.op[rows] + 1)
+    pairs, pair = distinct_index(trace.name[work.rows[rows]] * (len(work.ops) + 1) + work.op[rows] + 1)
     texts, fuses = [], []
     for name, at in zip(*(part.tolist() for part in np.divmod(pairs, len(work.ops) + 1)), strict=True):
         text, op = trace.names[name], work.ops[at - 1] if at else None

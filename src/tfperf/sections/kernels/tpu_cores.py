@@ -15,7 +15,6 @@ from tfperf.base.arrays import (
     NO_NUMBERS,
     Bools,
     Float64s,
-    Int32s,
     Int64s,
     covers,
     distinct,
@@ -377,7 +376,7 @@ def kernel_regions(host: Host) -> Regions:
     return Regions(regions=_ordered_regions(regions), waits=tuple(waits))
 
 
-def _indexed(names: Int32s, text_of: Callable[[int], Key]) -> tuple[list[Key], Int64s]:
+def _indexed(names: Int64s, text_of: Callable[[int], Key]) -> tuple[list[Key], Int64s]:
     values, index = distinct_index(names)
     texts = [text_of(name) for name in values.tolist()]
     unique = list(dict.fromkeys(texts))

@@ -242,5 +242,5 @@ def _tpu_sums(host: Host, _functions: FunctionCalls, counted: Intervals) -> Sums
     start = in_step_time(trace, host["steps"].steps, planes, trace.start_ps[row])
     self_ps = self_time(trace.duration_ps[row], parent)
     in_steps = own_time_in(start, start + trace.duration_ps[row], parent, counted)
-    groups = _grouped(trace.name[row].astype(np.int64), start, self_ps, in_steps, counted)
+    groups = _grouped(trace.name[row], start, self_ps, in_steps, counted)
     return _added(_rows_of(groups, lambda event: of_function(key_of_name(int(trace.name[row[event]])))))

@@ -594,7 +594,7 @@ def _on_gpu(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
     kernels = np.bincount(groups.of_row, minlength=len(keys))
     is_known = runs.is_known & (runs.runs <= kernels)
     # Estimate: the count of the most frequent kernel name, because a run launches each kernel at least once.
-    order, starts = group_equal([groups.of_row, trace.name[rows].astype(np.int64)])
+    order, starts = group_equal([groups.of_row, trace.name[rows]])
     most = np.zeros(len(keys), np.int64)
     np.maximum.at(most, groups.of_row[order[starts]], np.diff(starts, append=len(order)))
     pairs, first_of_pair = group_equal([groups.of_row, work.plane[places]])

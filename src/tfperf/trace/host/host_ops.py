@@ -115,7 +115,7 @@ def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOp
         wanted = is_input[name] & kept
         if wanted.any():
             row, start, end = own_parts(start, end, parent, wanted)
-            input_work.append(Work(name[row].astype(np.int64), start, end))
+            input_work.append(Work(name[row], start, end))
     count, total, of_itself, threads = np.minimum((count, total, of_itself, threads), MOST).astype(np.int64)
     return HostOps(
         ops=ops,
@@ -131,7 +131,7 @@ def host_ops(trace: HostTrace, attribution: Attribution = "corrected") -> HostOp
     )
 
 
-def compiled_ops(trace: HostTrace) -> tuple[npt.NDArray[np.int32], tuple[Op, ...], dict[int, Hlo]]:
+def compiled_ops(trace: HostTrace) -> tuple[Int64s, tuple[Op, ...], dict[int, Hlo]]:
     """Return the name of each event, with new names for events that XLA compiled, and the ops of the new names."""
     stat = trace.stat("hlo_op")
     on_host = trace.on_host[stat.event]
@@ -265,7 +265,7 @@ def _tpu(trace: HostTrace) -> OpEvents:
     for name, text in enumerate(trace.display_names):
         op, category = parse_op(str(named.get(name, ""))), str(categories.get(name, ""))
         ops.append((op.name or f"{NO_FRAMEWORK_OP}/{text or trace.names[name]}", op.type or category))
-    return _events(ops, trace, trace.name[row].astype(np.int64), row, self_ps)
+    return _events(ops, trace, trace.name[row], row, self_ps)
 
 
 def _events(names: list[tuple[str, str]], trace: HostTrace, which: Int64s, rows: Int64s, self_ps: Int64s) -> OpEvents:

@@ -95,7 +95,7 @@ def python_frames(trace: HostTrace) -> PythonFrames | None:
         return None
     return PythonFrames(
         rows=rows,
-        name=trace.name[rows].astype(np.int64),
+        name=trace.name[rows],
         line=trace.line_of[rows].astype(np.int64),
         parent=parents(trace, rows),
         start=trace.start_ps[rows],

@@ -74,7 +74,7 @@ def _of_first_loop(trace: HostTrace, rows: Int64s) -> tuple[Int64s, tuple[str, .
     thread = trace.line_of[rows].astype(np.int64)
     if not len(rows) or (thread == thread[0]).all():
         return rows, ()
-    loop = loop_of(trace, rows, thread, trace.name[rows].astype(np.int64))
+    loop = loop_of(trace, rows, thread, trace.name[rows])
     return rows[loop == 0], other_loops(trace, rows, loop)
 
 

@@ -219,7 +219,7 @@ def _executed(trace: HostTrace) -> tuple[dict[str, int], bool]:
     rows = trace.device_rows
     rows = rows[~_are_named(trace, rows, _COPY)]
     module, texts = trace.number_at("hlo_module", rows, -1), trace.stat("hlo_module").texts
-    keys = [module, trace.program_at(rows)[0], trace.name[rows].astype(np.int64)]
+    keys = [module, trace.program_at(rows)[0], trace.name[rows]]
     order, starts = group_equal(keys)
     counts = np.diff([*starts, len(order)]).tolist()
     most: dict[tuple[int, int], int] = {}

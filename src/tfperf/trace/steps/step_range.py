@@ -168,10 +168,9 @@ def cut_trace(trace: HostTrace, part: StepPart) -> HostTrace:
 
 
 def _allocations(memory: MemoryEvents, start_ps: int, end_ps: int) -> MemoryEvents:
-    threads = memory.line.astype(np.int32)
-    events = EventColumns((), threads, memory.start_ps, memory.start_ps, memory.allocates, memory.stats)
+    events = EventColumns((), memory.line, memory.start_ps, memory.start_ps, memory.allocates, memory.stats)
     events = events.only((memory.start_ps >= start_ps) & (memory.start_ps < end_ps))
-    return MemoryEvents(events.start_ps, events.aggregated, events.name.astype(np.int64), events.stats)
+    return MemoryEvents(events.start_ps, events.aggregated, events.name, events.stats)
 
 
 def _python_activity(activity: PythonActivity, start_ps: int, end_ps: int) -> PythonActivity:
