@@ -65,8 +65,14 @@ def lookup(ascending: Column, wanted: Column) -> Int64s:
     """Return the first index of each wanted number in an ascending array, or -1 if it is missing."""
     if not len(ascending):
         return np.full(len(wanted), -1, np.int64)
-    place = ascending.searchsorted(wanted)
-    np.minimum(place, len(ascending) - 1, out=place)
+    low, high = ascending[0], ascending[-1]
+    if int(high) - int(low) < 2 * len(wanted):  # a table is faster than a search
+        indices = np.zeros(int(high) - int(low) + 1, np.int64)
+        indices[ascending[::-1] - low] = np.arange(len(ascending))[::-1]
+        place: Int64s = indices[np.clip(wanted, low, high) - low]
+    else:
+        place = ascending.searchsorted(wanted)
+        np.minimum(place, len(ascending) - 1, out=place)
     place[ascending[place] != wanted] = -1
     return place
 
@@ -98,18 +104,30 @@ def distinct_index(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64s]:
     return unique, index.reshape(-1).astype(np.int64)
 
 
+def _packed(columns: Sequence[Column]) -> tuple[Int64s, int] | None:
+    """Return a number for each row, in the order of rows, and a limit that none reaches; None if there is no room."""
+    lowest = [int(column.min()) for column in columns]
+    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lowest, strict=True)]
+    limit = prod(sizes)
+    if limit >= MOST:
+        return None
+    packed = np.zeros(len(columns[0]), np.int64)
+    for column, low, size in zip(columns, lowest, sizes, strict=True):
+        if size > 1:
+            packed *= size
+            packed += column
+            packed -= low
+    return packed, limit
+
+
 def group_equal(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
     """Return a row order that groups equal rows, and the start of each group; packing the columns speeds up sorting."""
     count = len(columns[0])
     if not count:
         return NO_NUMBERS, NO_NUMBERS
-    lowest = [int(column.min()) for column in columns]
-    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lowest, strict=True)]
-    if prod(sizes) < MOST:
-        packed = np.zeros(count, np.int64)
-        for column, low, size in zip(columns, lowest, sizes, strict=True):
-            packed = packed * size + (column - low)
-        columns = [packed]
+    if (found := _packed(columns)) is not None:
+        packed, limit = found
+        columns = [packed.astype(np.uint16) if limit <= 1 << 16 else packed]  # 16 bits are sorted in linear time
     order = np.lexsort(columns[::-1]) if len(columns) > 1 else np.argsort(columns[0], kind="stable")
     changes = np.zeros(count, np.bool_)
     changes[0] = True
@@ -117,6 +135,24 @@ def group_equal(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
         ordered = column[order]
         changes[1:] |= ordered[1:] != ordered[:-1]
     return np.asarray(order, np.int64), np.flatnonzero(changes)
+
+
+def distinct_rows(columns: Sequence[Column]) -> tuple[Int64s, Int64s]:
+    """Return the first of each distinct row of the columns, ordered by their numbers, and the place there of each row.
+
+    A table of all possible rows, if they are not many more than the rows, is faster than sorting.
+    """
+    count = len(columns[0])
+    found = _packed(columns) if count else None
+    if found is not None and found[1] <= 4 * count:
+        values, index = distinct_index(found[0])
+        first = np.empty(len(values), np.int64)
+        first[index[::-1]] = np.arange(count)[::-1]
+        return first, index
+    order, starts = group_equal(columns)
+    index = np.empty(count, np.int64)
+    index[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=count))
+    return order[starts], index
 
 
 def capped_sums(ordered: Int64s, starts: Int64s) -> Int64s:

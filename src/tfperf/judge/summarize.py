@@ -40,7 +40,7 @@ from tfperf.judge.run_summary import (
     RunSummary,
 )
 from tfperf.report.render.values import encodable
-from tfperf.sections.kernels.analysis import copies_of, tally_kernels
+from tfperf.sections.kernels.analysis import copies_of, kernel_runs, tally_runs
 from tfperf.sections.ops.sums import Sums, own_time_in, sums_in
 from tfperf.sections.overview.summary import summarize
 from tfperf.sections.tfdata.analysis import (
@@ -354,7 +354,8 @@ def _sums(host: Host, steps: Steps) -> StepSums:
     starts = covers(counted, trace.start_ps[work.rows])
     columns = ("rows", "plane", "line", "activity", "is_memset", "moves", "op")
     work = replace(work, **{column: getattr(work, column)[starts] for column in columns})
-    kernels, _ = tally_kernels(trace, work)
+    runs = kernel_runs(trace, work)
+    kernels, _ = tally_runs(runs, trace.duration_ps[runs.rows])
     rows = trace.stat("tf_function_call").event.astype(np.int64)
     start, end, names = trace.start_ps[rows], trace.end_ps[rows], trace.name[rows].tolist()
     self_ps = own_time_in(start, end, parents(trace, rows), counted).tolist()

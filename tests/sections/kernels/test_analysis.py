@@ -27,6 +27,7 @@ from builders import (
     u64,
 )
 from hlo_builders import F32, computation, instruction, program, shape
+from msgspec.structs import astuple
 from protobytes import field, message
 
 from tfperf.sections.kernels.analysis import (
@@ -478,7 +479,7 @@ def test_delay_and_queue(tmp_path: Path) -> None:
     stream = gpu(called(1, 10, 25), called(2, 40, 20), called(3, 100, 8))
     device = launches(tmp_path, host(call(1, 0), call(2, 10), call(3, 92)), stream)
     assert (device.kernels, device.launches, device.unmatched_kernels) == (3, 3, 0)
-    assert list(device.delay) == pytest.approx([5 * US, (5 + 0.9 * 20) * US, 25 * US])  # 3, 5, 25
+    assert astuple(device.delay) == pytest.approx((5 * US, (5 + 0.9 * 20) * US, 25 * US))  # 3, 5, 25
     assert device.queued.max_ps == 20 * US
     assert device.unqueued_percent == pytest.approx(200 / 3)
     assert device.call.median_ps == 5 * US

@@ -14,7 +14,16 @@ from tfperf.analysis.registry import TableSpec, View
 from tfperf.report.model import Finding, Report, Section
 from tfperf.report.render import render
 from tfperf.report.shown import EVERYTHING, Detail, shown
-from tfperf.sections.kernels import COMPUTE_PRECISION, COPIES, DEVICE_TIME, KERNELS, KERNELS_BY_NAME, LAUNCHES, TABLES
+from tfperf.sections.kernels import (
+    COMPUTE_PRECISION,
+    COPIES,
+    DEVICE_TIME,
+    KERNEL_FAMILIES,
+    KERNELS,
+    KERNELS_BY_NAME,
+    LAUNCHES,
+    TABLES,
+)
 from tfperf.sections.kernels.section import kernel_findings
 from tfperf.trace.host.activities import Attribution
 
@@ -200,7 +209,10 @@ def test_tensor_cores_of_amd_are_matrix_cores(tmp_path: Path) -> None:
 
 def advice(tmp_path: Path, *planes: Plane) -> dict[str, Finding]:
     """The advice by its codes."""
-    return {finding.code: finding for finding in kernel_findings(result_of(tmp_path, "kernels", *planes))}
+    kernels = result_of(tmp_path, "kernels", *planes)
+    names, families = KERNELS_BY_NAME.of(kernels.by_name()), KERNEL_FAMILIES.of(kernels.by_family())
+    tables = (names, families) if len(kernels) else (None, None)
+    return {finding.code: finding for finding in kernel_findings(kernels, *tables)}
 
 
 def test_small_kernels_that_find_the_stream_idle(tmp_path: Path) -> None:

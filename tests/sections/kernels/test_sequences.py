@@ -10,6 +10,7 @@ from builders import Plane, event, gpu, host, host_of, marks, repeat, results_of
 from msgspec.structs import replace
 
 from tfperf.sections.kernels import KERNEL_SEQUENCES
+from tfperf.sections.kernels.analysis import kernel_runs
 from tfperf.sections.kernels.sequences import combine_sequences, kernel_sequences
 
 VOLTA = {"compute_cap_major": 7, "compute_cap_minor": 0}
@@ -68,7 +69,8 @@ def test_hosts_add_up(tmp_path: Path) -> None:
     traces = [
         trace_of(tmp_path, host(*marks(4)), in_steps(*names)) for names in (("add", "mul"), ("add", "mul", "exp"))
     ]
-    one, other = (kernel_sequences(host_of(trace, "kernels")) for trace in traces)
+    hosts = [host_of(trace, "kernels") for trace in traces]
+    one, other = (kernel_sequences(each, kernel_runs(each.trace, each.device_work)) for each in hosts)
     assert [(row.kernels, row.count, row.steps) for row in combine_sequences([*one, *other, *one])] == [
         (("add", "mul"), 8, 8),
         (("add", "mul", "exp"), 4, 4),

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfperf.base.arrays import Bools, Int64s, distinct, group_equal, lookup, union
+from tfperf.base.arrays import Bools, Int64s, distinct, distinct_rows, lookup, union
 from tfperf.export.timeline.host_timeline import PS_PER_NS, EventArguments, Track, TrackGroup
 from tfperf.export.timeline.selection import Selection, name_matcher, overlaps
 from tfperf.formats.hlo.hlo_proto import read_sources
@@ -118,11 +118,11 @@ def _keys(trace: HostTrace, work: DeviceWork, usable: Int64s) -> tuple[list[_Key
     rows = work.rows[usable]
     program, ids = trace.program_at(rows)
     columns = [work.op[usable], program, *(trace.number_at(stat, rows, -1) for stat in ("hlo_op", "hlo_module"))]
-    order, starts = group_equal(columns)
+    first, key = distinct_rows(columns)
     hlo_ops, modules = (trace_texts(trace, stat) for stat in ("hlo_op", "hlo_module"))
     protos, sources = trace.hlo_protos or {}, dict[int, dict[str, str]]()
     keys = []
-    for op_at, program_at, hlo_at, module_at in np.stack([each[order[starts]] for each in columns], axis=1).tolist():
+    for op_at, program_at, hlo_at, module_at in np.stack([each[first] for each in columns], axis=1).tolist():
         op = work.ops[op_at] if op_at >= 0 else None
         module, source = modules[module_at] or (op.hlo_module if op else ""), ""
         if program_at >= 0:
@@ -138,8 +138,6 @@ def _keys(trace: HostTrace, work: DeviceWork, usable: Int64s) -> tuple[list[_Key
         paths = ((module,), scopes[:_MOST_LEVELS], (name,), hlo_path[:_MOST_LEVELS], (source,))
         op_type = last if op is None or op.hlo_op or op.type == NO_TYPE else op.type
         keys.append(_Key(tuple(() if path == ("",) else tuple(path) for path in paths), op_type, name, source))
-    key = np.empty(len(rows), np.int64)
-    key[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(rows)))
     return keys, key
 
 

@@ -7,9 +7,10 @@ time is per device: compute, copies outside compute and idle time add up to the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from math import sqrt
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from msgspec import Struct
@@ -27,12 +28,14 @@ from tfperf.base.arrays import (
     capped_sum,
     capped_sums,
     distinct,
+    distinct_index,
+    distinct_rows,
     group_equal,
     group_sums,
     median,
     medians,
+    ordered_percentile,
     overlap,
-    percentile,
     sorted_in_groups,
     text_index,
     union,
@@ -72,10 +75,10 @@ from tfperf.trace.device.kernels import (
     tensorflow_op,
     uses_tensor_cores,
 )
-from tfperf.trace.event_names import mask, parse_op
+from tfperf.trace.event_names import parse_op
 from tfperf.trace.host.activities import Activity
 from tfperf.trace.host.api_calls import API_KINDS, ApiKind, api_calls, api_label
-from tfperf.trace.host.launches import LaunchLinks, launch_links
+from tfperf.trace.host.launches import LaunchLinks
 from tfperf.trace.host_trace import HostTrace, Plane, by_line
 from tfperf.trace.nesting import innermost_around
 from tfperf.trace.steps.breakdown import Breakdown, CountedSteps
@@ -100,7 +103,7 @@ class Kernel(Struct, frozen=True):
     op: DeviceOp
 
 
-class KernelSums(NamedTuple):
+class KernelSums(Struct, frozen=True):
     """Occurrences and time of a kernel, in picoseconds; `occupancy_percent` is None if it varies."""
 
     occupancy_percent: float | None
@@ -123,27 +126,30 @@ def add(tally: Tally, kernel: Kernel, sums: KernelSums) -> None:
     """Add sums to those of a kernel."""
     before = tally.get(kernel)
     if before is not None:
-        pair = (before.occurrences, before.total_ps, before.squares), (sums.occurrences, sums.total_ps, sums.squares)
+        pair = ((each.occurrences, each.total_ps, each.squares) for each in (before, sums))
+        occurrences, total_ps, squares = joined(*pair)
         sums = KernelSums(
             sums.occupancy_percent if sums.occupancy_percent == before.occupancy_percent else None,
-            before.occurrences + sums.occurrences,
-            before.total_ps + sums.total_ps,
+            occurrences,
+            total_ps,
             min(before.min_ps, sums.min_ps),
             max(before.max_ps, sums.max_ps),
             sums.median_ps if sums.median_ps == before.median_ps else None,
-            joined_squares(*pair),
+            squares,
         )
     tally[kernel] = sums
 
 
-def joined_squares(first: tuple[int, int, float], second: tuple[int, int, float]) -> float:
-    """Return the squared differences from the common mean of two sets, given as (count, sum, squared differences).
+Moments = tuple[int, int, float]
+"""Number of durations, their sum, and the sum of their squared differences from the mean."""
 
-    Formula: Chan, Golub and LeVeque (1979).
-    """
+
+def joined(first: Moments, second: Moments) -> Moments:
+    """Return the moments of two sets together, by the formula of Chan, Golub and LeVeque (1979)."""
     (count, total, squares), (other_count, other_total, other_squares) = first, second
     distance = other_total / other_count - total / count
-    return squares + other_squares + distance * distance * count * other_count / (count + other_count)
+    squares = squares + other_squares + distance * distance * count * other_count / (count + other_count)
+    return count + other_count, total + other_total, squares
 
 
 def order_of(kernel: Kernel) -> tuple[object, ...]:
@@ -155,44 +161,43 @@ def order_of(kernel: Kernel) -> tuple[object, ...]:
     return (kernel.name, launch.grid or (), launch.block or (), comparable, *kernel.op)
 
 
-def _tally(
-    duration_ps: Int64s, columns: Sequence[Column], kernel_of: Callable[..., tuple[Kernel, float | None]]
-) -> tuple[Tally, NameMedians]:
-    """Add up the runs of each kernel; `kernel_of` returns the kernel, and its occupancy, of a row of the columns."""
-    order, starts = group_equal(columns)
-    if not len(order):
-        return {}, {}
+class KernelRuns(Struct, frozen=True):
+    """The kernels of a host, and of which of them each run is."""
+
+    kernels: tuple[Kernel, ...]
+    occupancy_percent: tuple[float | None, ...]
+    """None if it varies."""
+    rows: Int64s
+    """Rows of the trace."""
+    kernel: Int64s
+    """Index of the kernel of each row."""
+
+    def each(self, answers: Sequence[bool]) -> Bools:
+        """Return the answer for the kernel of each row, from those for all kernels."""
+        return np.array(answers, np.bool_)[self.kernel]
+
+
+def _kernel_runs(
+    rows: Int64s, columns: Sequence[Column], kernel_of: Callable[..., tuple[Kernel, float | None]]
+) -> KernelRuns:
+    """Return the runs of each kernel; `kernel_of` returns the kernel, and its occupancy, of a row of the columns."""
+    first, number = distinct_rows(columns)
     kernels: dict[Kernel, int] = {}
     occupancies: list[float | None] = []
-    of_group = []
-    for row in np.stack([column[order[starts]] for column in columns], axis=1).tolist():
+    places = []
+    for row in np.stack([column[first] for column in columns], axis=1).tolist():
         kernel, occupancy_percent = kernel_of(*row)
         place = kernels.setdefault(kernel, len(kernels))
         if place == len(occupancies):
             occupancies.append(occupancy_percent)
         elif occupancies[place] != occupancy_percent:
             occupancies[place] = None
-        of_group.append(place)
-    index = np.repeat(np.array(of_group, np.int64), np.diff(starts, append=len(order)))
-    ordered, begins = sorted_in_groups(index, duration_ps[order])
-    counts, totals = np.diff(begins, append=len(ordered)), capped_sums(ordered, begins)
-    differences = ordered - np.repeat(totals / counts, counts)
-    numbers = (
-        counts,
-        totals,
-        np.minimum.reduceat(ordered, begins),
-        np.maximum.reduceat(ordered, begins),
-        medians(ordered, begins),
-        np.add.reduceat(differences * differences, begins),
-    )
-    rows = zip(kernels, occupancies, *(column.tolist() for column in numbers), strict=True)
-    names, of_name = text_index([short_name(kernel.name) for kernel in kernels])
-    by_name = medians(*sorted_in_groups(np.repeat(of_name, counts), ordered)).tolist()
-    return {kernel: KernelSums(*sums) for kernel, *sums in rows}, dict(zip(names, by_name, strict=True))
+        places.append(place)
+    return KernelRuns(tuple(kernels), tuple(occupancies), rows, np.array(places, np.int64)[number])
 
 
-def tally_kernels(trace: HostTrace, work: DeviceWork) -> tuple[Tally, NameMedians]:
-    """Add up all kernels, including those with unknown launch or op."""
+def kernel_runs(trace: HostTrace, work: DeviceWork) -> KernelRuns:
+    """Return the runs of all kernels, including those with unknown launch or op, in the order of `work`."""
     kernel_at = np.flatnonzero(~work.moves)
     rows = work.rows[kernel_at]
     details, equations = (trace.number_at(stat, rows, -1) for stat in ("kernel_details", "equation"))
@@ -212,14 +217,14 @@ def tally_kernels(trace: HostTrace, work: DeviceWork) -> tuple[Tally, NameMedian
         )
         return kernel, occupancy_percent or occupancy(launch, compute_capability(trace.planes[plane]))
 
-    return _tally(trace.duration_ps[rows], columns, kernel_of)
+    return _kernel_runs(rows, columns, kernel_of)
 
 
-def tally_as_tensorflow(trace: HostTrace, work: DeviceWork) -> tuple[Tally, NameMedians]:
-    """Add up kernels as TensorFlow's own profiler does.
+def kernel_runs_of_tensorflow(trace: HostTrace, work: DeviceWork) -> KernelRuns:
+    """Return the runs of kernels that TensorFlow's own profiler adds up.
 
-    It counts only kernels with launch details, in whole nanoseconds, with its own rules for tensor cores. It cannot
-    read the launch details in files of TensorFlow 2.2 to 2.4, which contain groups.
+    It counts only kernels with launch details, with its own rules for tensor cores. It cannot read the launch details
+    in files of TensorFlow 2.2 to 2.4, which contain groups.
     """
     is_old = trace.has_groups
     op_stat = "level 0" if is_old else "tf_op"
@@ -251,7 +256,28 @@ def tally_as_tensorflow(trace: HostTrace, work: DeviceWork) -> tuple[Tally, Name
         kernel = Kernel(trace.names[name], launch, on_tensor_cores, is_eligible, DeviceOp(op_name, ""))
         return kernel, details.occupancy_percent
 
-    return _tally(trace.duration_ps[rows] // _PS_PER_NS * _PS_PER_NS, columns, kernel_of)
+    return _kernel_runs(rows, columns, kernel_of)
+
+
+def tally_runs(runs: KernelRuns, duration_ps: Int64s) -> tuple[Tally, NameMedians]:
+    """Add up the runs of each kernel, and return the median of the kernels with each short name."""
+    if not len(runs.rows):
+        return {}, {}
+    ordered, begins = sorted_in_groups(runs.kernel, duration_ps)
+    counts, totals = np.diff(begins, append=len(ordered)), capped_sums(ordered, begins)
+    differences = ordered - np.repeat(totals / counts, counts)
+    numbers = (
+        counts,
+        totals,
+        np.minimum.reduceat(ordered, begins),
+        np.maximum.reduceat(ordered, begins),
+        medians(ordered, begins),
+        np.add.reduceat(differences * differences, begins),
+    )
+    rows = zip(runs.kernels, runs.occupancy_percent, *(column.tolist() for column in numbers), strict=True)
+    names, of_name = text_index([short_name(kernel.name) for kernel in runs.kernels])
+    by_name = medians(*sorted_in_groups(np.repeat(of_name, counts), ordered)).tolist()
+    return {kernel: KernelSums(*sums) for kernel, *sums in rows}, dict(zip(names, by_name, strict=True))
 
 
 OTHERS = Kernel("(other kernels)", KernelDetails(), uses_tensor_cores=None, is_eligible=None, op=DeviceOp("", ""))
@@ -305,8 +331,8 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
             "op_type": [kernel.op.type or None for kernel in kernels],
             "hlo_op": [kernel.op.hlo_op or None for kernel in kernels],
             "hlo_module": [kernel.op.hlo_module or None for kernel in kernels],
-            "grid_dim": [",".join(map(str, launch.grid or ())) or None for launch in launches],
-            "block_dim": [",".join(map(str, launch.block or ())) or None for launch in launches],
+            "grid_dim": [_dim_text(launch.grid) for launch in launches],
+            "block_dim": [_dim_text(launch.block) for launch in launches],
             "registers_per_thread": [launch.registers for launch in launches],
             "static_shared_bytes": [launch.static_shared_bytes for launch in launches],
             "dynamic_shared_bytes": [launch.dynamic_shared_bytes for launch in launches],
@@ -325,26 +351,26 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
 
     def by_name(self) -> dict[str, list[object]]:
         """Return sums per short name, the largest total first."""
-        counts, totals_ps, squares = Counter[str](), Counter[str](), dict[str, float]()
+        sums: dict[str, Moments] = {}
         columns = (self.occurrences, self.total_ps, self.squares)
-        for kernel, *sums in zip(self.kernels, *(column.tolist() for column in columns), strict=True):
+        moments = zip(*(column.tolist() for column in columns), strict=True)
+        for kernel, added in zip(self.kernels, moments, strict=True):
             name = short_name(kernel.name)
-            before = (counts[name], totals_ps[name], squares.get(name, 0.0))
-            squares[name] = joined_squares(before, (sums[0], sums[1], sums[2])) if counts[name] else sums[2]
-            counts[name] += sums[0]
-            totals_ps[name] += sums[1]
-        names = sorted(counts, key=lambda name: (-totals_ps[name], name))
-        whole_ps = max(sum(totals_ps.values()), 1)
+            before = sums.get(name)
+            sums[name] = added if before is None else joined(before, added)
+        names = sorted(sums, key=lambda name: (-sums[name][1], name))
+        counts, totals_ps, squares = zip(*(sums[name] for name in names), strict=True) if names else ((), (), ())
+        whole_ps = max(sum(totals_ps), 1)
         return {
             "kernel": [*names],
-            "occurrences": [counts[name] for name in names],
-            "total_ms": [totals_ps[name] / PS_PER_MS for name in names],
-            "percent": [100.0 * totals_ps[name] / whole_ps for name in names],
-            "mean_us": [totals_ps[name] / counts[name] / PS_PER_US for name in names],
+            "occurrences": [*counts],
+            "total_ms": [total_ps / PS_PER_MS for total_ps in totals_ps],
+            "percent": [100.0 * total_ps / whole_ps for total_ps in totals_ps],
+            "mean_us": [total_ps / count / PS_PER_US for total_ps, count in zip(totals_ps, counts, strict=True)],
             "median_us": [
                 None if value is None else value / PS_PER_US for value in map(self.name_median_ps.get, names)
             ],
-            "stdev_us": [_stdev_us(counts[name], squares[name]) for name in names],
+            "stdev_us": [*map(_stdev_us, counts, squares)],
         }
 
     def by_family(self, ops: Iterable[HloOp] = ()) -> dict[str, list[object]]:
@@ -393,6 +419,11 @@ class Kernels(Plotted, Tabular, frozen=True, kw_only=True):
         return {op.hlo_op or op.name: sums[op] for op in ops}
 
 
+@lru_cache(maxsize=4096)
+def _dim_text(dim: Dim | None) -> str | None:
+    return ",".join(map(str, dim)) if dim else None
+
+
 def _stdev_us(count: int, squares: float) -> float | None:
     """Return the standard deviation of a sample in microseconds; None for one value."""
     return sqrt(squares / (count - 1)) / PS_PER_US if count > 1 else None
@@ -402,25 +433,32 @@ def analyze(host: Host) -> Kernels:
     """Add up kernels and copies of a host's GPUs, and the time of its devices."""
     trace, work, breakdown = host.trace, host.device_work, host["steps"]
     counted_steps = breakdown.steps.only(np.flatnonzero(breakdown.steps.headline))
-    tally, name_median_ps = (tally_as_tensorflow if host.as_tensorflow else tally_kernels)(trace, work)
+    runs = kernel_runs(trace, work)
+    if host.as_tensorflow:
+        counted = kernel_runs_of_tensorflow(trace, work)
+        tally, name_median_ps = tally_runs(counted, trace.duration_ps[counted.rows] // _PS_PER_NS * _PS_PER_NS)
+    else:
+        tally, name_median_ps = tally_runs(runs, trace.duration_ps[runs.rows])
     return _kernels(
         tally,
         name_median_ps=name_median_ps,
         api_calls=sum_api_calls(host),
         copies=copies_of(trace, work),
         devices=tuple(DeviceTotals.of(trace.host, device) for device in host.device_times),
-        launches=launches_of(trace, work, counted_steps),
-        precision=precision_of(trace, work, breakdown.steps, host["xla"]),
+        launches=launches_of(host, counted_steps),
+        precision=precision_of(host, runs, breakdown.steps),
         has_tensor_cores=any_has(has_tensor_cores(trace.planes[plane]) for plane in trace.devices),
         on_amd=any(_vendor(trace.planes[plane]) == "amd" for plane in trace.devices),
-        async_copies=async_copies(host),
-        regions=kernel_regions(host),
-        sequences=kernel_sequences(host),
+        async_copies=combine_copies([async_copies(host)]),
+        regions=combine_regions([kernel_regions(host)]),
+        sequences=combine_sequences(kernel_sequences(host, runs)),
     )
 
 
 def combine(parts: list[Kernels]) -> Kernels:
     """Merge rows that differ only in the host, and list the devices of all hosts."""
+    if len(parts) == 1:
+        return parts[0]
     tally: Tally = {}
     for part in parts:
         _add_rows(tally, part, part.kernels)
@@ -476,18 +514,24 @@ def _add_rows(tally: Tally, kernels: Kernels, keys: Sequence[Kernel]) -> None:
 
 
 def _kernels(tally: Tally, **others: Any) -> Kernels:
-    ordered = sorted(tally.items(), key=lambda item: (-item[1].total_ps, order_of(item[0])))
-    numbers = np.array([[min(number, MOST) for number in sums[1:5]] for _, sums in ordered], np.int64).reshape(-1, 4)
-    occurrences, total_ps, min_ps, max_ps = numbers.T
+    with_total = Counter(sums.total_ps for sums in tally.values())
+
+    def rank(item: tuple[Kernel, KernelSums]) -> tuple[object, ...]:
+        kernel, sums = item
+        return (-sums.total_ps, order_of(kernel) if with_total[sums.total_ps] > 1 else ())
+
+    ordered = dict(sorted(tally.items(), key=rank))
+    numbers = [(sums.occurrences, min(sums.total_ps, MOST), sums.min_ps, sums.max_ps) for sums in ordered.values()]
+    occurrences, total_ps, min_ps, max_ps = np.minimum(np.array(numbers, np.int64).reshape(-1, 4), MOST).T
     return Kernels(
-        kernels=tuple(kernel for kernel, _ in ordered),
-        occupancy_percent=tuple(sums.occupancy_percent for _, sums in ordered),
+        kernels=tuple(ordered),
+        occupancy_percent=tuple(sums.occupancy_percent for sums in ordered.values()),
         occurrences=occurrences,
         total_ps=total_ps,
         min_ps=min_ps,
         max_ps=max_ps,
-        median_ps=tuple(sums.median_ps for _, sums in ordered),
-        squares=np.array([sums.squares for _, sums in ordered], np.float64),
+        median_ps=tuple(sums.median_ps for sums in ordered.values()),
+        squares=np.array([sums.squares for sums in ordered.values()], np.float64),
         **others,
     )
 
@@ -635,7 +679,7 @@ def _kind(name: str, activity: Activity, details: str) -> str:
 ThreadMode = Literal["gpu_private", "gpu_shared", "global"]
 
 
-class Spread(NamedTuple):
+class Spread(Struct, frozen=True):
     """Median, 95th percentile and maximum, in picoseconds; None without values."""
 
     median_ps: float | None = None
@@ -678,13 +722,14 @@ class DeviceLaunches(Struct, frozen=True, kw_only=True):
     call_ps_per_step: float | None
 
 
-def launches_of(trace: HostTrace, work: DeviceWork, steps: Steps) -> tuple[DeviceLaunches, ...]:
+def launches_of(host: Host, steps: Steps) -> tuple[DeviceLaunches, ...]:
     """Match kernels with the calls that launched them, per device; medians per step are over all of `steps`."""
+    work = host.device_work
     kernels = np.flatnonzero(~work.moves)
-    links = launch_links(trace, np.sort(work.rows[kernels]))
     planes = work.plane[kernels]
     return tuple(
-        _launches_of_device(trace, work, kernels[planes == plane], links, steps) for plane in distinct(planes).tolist()
+        _launches_of_device(host.trace, work, kernels[planes == plane], host.launch_links, steps)
+        for plane in distinct(planes).tolist()
     )
 
 
@@ -754,7 +799,10 @@ def _queued(trace: HostTrace, line: Int64s, call_end: Int64s, start: Int64s) -> 
 
 
 def _spread(values: Int64s) -> Spread:
-    return Spread(median(values), percentile(values, 0.95), float(values.max())) if len(values) else Spread()
+    if not len(values):
+        return Spread()
+    ordered = np.sort(values).astype(np.float64)
+    return Spread(*(float(ordered_percentile(ordered, share)) for share in (0.5, 0.95, 1.0)))
 
 
 def _per_step(start: Int64s, steps: Steps, weight: Int64s | None = None) -> float | None:
@@ -763,7 +811,8 @@ def _per_step(start: Int64s, steps: Steps, weight: Int64s | None = None) -> floa
     None without steps, and if all events lie outside them, because they then do not belong to these steps.
     """
     order = np.argsort(start, kind="stable")
-    first, last = (np.searchsorted(start[order], edge) for edge in (steps.start_ps, steps.end_ps))
+    ordered = start[order]
+    first, last = np.searchsorted(ordered, steps.start_ps), np.searchsorted(ordered, steps.end_ps)
     if not (last > first).any():
         return None
     if weight is None:
@@ -823,9 +872,20 @@ class DevicePrecision(Struct, frozen=True, eq=False, kw_only=True):
         return self.averaged.percent(self.by_step_ps[part]) if part in self.by_step_ps else None
 
 
-def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps, xla: Xla) -> tuple[DevicePrecision, ...]:
-    """Return the precision of each device that runs kernels; `xla` holds the instructions of the host."""
-    kernels = np.flatnonzero(~work.moves)
+def precision_of(host: Host, runs: KernelRuns, steps: Steps) -> tuple[DevicePrecision, ...]:
+    """Return the precision of each device that runs kernels."""
+    work = host.device_work
+    kernels, eligible = np.flatnonzero(~work.moves), _eligible(host, runs)
+    planes, found = work.plane[kernels], []
+    for plane in distinct(planes).tolist():
+        here = planes == plane
+        found.append(_precision_of_device(host.trace, work, kernels[here], [each[here] for each in eligible], steps))
+    return tuple(found)
+
+
+def _eligible(host: Host, runs: KernelRuns) -> tuple[Bools, Bools]:
+    """Return which runs certainly are eligible for 16 bit, and which may be."""
+    xla: Xla = host["xla"]
     peak, products = xla.peaks.flops_per_second("fp32"), [op for op in xla.ops if op.matrix_flops]
     faster, others = set[tuple[str, str]](), set[tuple[str, str]]()
     for op in products:
@@ -833,43 +893,18 @@ def precision_of(trace: HostTrace, work: DeviceWork, steps: Steps, xla: Xla) -> 
         is_faster = peak is not None and rate is not None and rate * 1e12 > peak
         is_faster = is_faster or op.precision in ("tf32", "fp16", "bf16", "fp8", "fp4", "int8")
         (faster if is_faster else others).add((op.module, op.op))
-    surely, perhaps = _eligible(trace, work, kernels, faster - others)
-    planes, found = work.plane[kernels], []
-    for plane in distinct(planes).tolist():
-        of_plane = planes == plane
-        found.append(_precision_of_device(trace, work, kernels[of_plane], (surely[of_plane], perhaps[of_plane]), steps))
-    return tuple(found)
-
-
-def _eligible(trace: HostTrace, work: DeviceWork, kernels: Int64s, faster: Set[tuple[str, str]]) -> tuple[Bools, Bools]:
-    rows = work.rows[kernels]
-    names = distinct(trace.name[rows])
-    texts_of = [trace.names[name] for name in names.tolist()]
-    place = np.searchsorted(names, trace.name[rows])
-    on_tensor_cores = mask(texts_of, lambda name: uses_tensor_cores(name) is True)[place]
-    is_named_32 = mask(texts_of, lambda name: bits_of_name(name) == 32)[place]
-    texts, ops = trace_texts(trace, "equation"), (*work.ops, DeviceOp("", ""))
-    equation = trace.number_at("equation", rows, -1)
-    # Few ops have an equation, so pairs of both are few.
-    key = (work.op[kernels] + 1) * len(texts) + equation + 1
-    keys = distinct(key)
-    is_product = []
-    for op_at, equation_at in zip(*(part.tolist() for part in np.divmod(keys, len(texts))), strict=True):
-        op = ops[op_at - 1]
-        is_open = (op.hlo_module, op.hlo_op) not in faster
-        is_product.append(is_open and is_op_eligible(op.name, op.type, op.hlo_op, op.opcode, texts[equation_at - 1]))
-    place = np.searchsorted(keys, key)
-    is_surely, is_perhaps = (
-        np.array([answer in wanted for answer in is_product], np.bool_)[place] for wanted in ((True,), (True, None))
-    )
-    may_be_32 = np.isin(work.activity[kernels], (Activity.COMPUTE_32, Activity.COMPUTE_UNKNOWN))
-    surely = is_surely & is_named_32 & ~on_tensor_cores
-    perhaps = is_perhaps & may_be_32 & ~on_tensor_cores
-    return surely, perhaps
+    closed, certain, possible = faster - others, list[bool](), list[bool]()
+    for kernel in runs.kernels:
+        is_open = kernel.uses_tensor_cores is not True and (kernel.op.hlo_module, kernel.op.hlo_op) not in closed
+        certain.append(is_open and kernel.is_eligible is True and bits_of_name(kernel.name) == 32)
+        possible.append(is_open and kernel.is_eligible is not False)
+    activity = host.device_work.activity[~host.device_work.moves]
+    may_be_32 = (activity == Activity.COMPUTE_32) | (activity == Activity.COMPUTE_UNKNOWN)
+    return runs.each(certain), runs.each(possible) & may_be_32
 
 
 def _precision_of_device(
-    trace: HostTrace, work: DeviceWork, kernels: Int64s, eligible: tuple[Bools, Bools], steps: Steps
+    trace: HostTrace, work: DeviceWork, kernels: Int64s, eligible: Iterable[Bools], steps: Steps
 ) -> DevicePrecision:
     """Return the precision of one device; `kernels` are indices into `work`."""
     rows, activity = work.rows[kernels], work.activity[kernels]
@@ -884,12 +919,14 @@ def _precision_of_device(
     parts: dict[Part, Int64s] = {}
     covered, covered_ps = EMPTY, np.zeros(len(steps), np.int64)
     for part, kind in _PRECISIONS.items():
-        covered = union_all([covered, when(activity == kind)])
+        is_kind = activity == kind
+        if is_kind.any():
+            covered = union_all([covered, when(is_kind)])
         inside_ps = in_steps(covered)
         parts[part], covered_ps = inside_ps - covered_ps, inside_ps
     if has_tensor_cores(plane) is not False:
-        surely, perhaps = eligible
-        parts |= {"eligible": in_steps(when(surely)), "most_eligible": in_steps(when(perhaps))}
+        certain, possible = (when(which) for which in eligible)
+        parts |= {"eligible": in_steps(certain), "most_eligible": in_steps(possible)}
     return DevicePrecision(
         host=trace.host, device=device_label(plane.name), averaged=CountedSteps.of(steps), by_step_ps=parts
     )
@@ -930,10 +967,11 @@ def sum_api_calls(host: Host) -> tuple[ApiCallSums, ...]:
     rows = calls.rows
     if not len(rows):
         return ()
-    labels, of_name = text_index([api_label(name) for name in trace.names])
+    names, name = distinct_index(trace.name[rows])
+    labels, label_of = text_index([api_label(trace.names[each]) for each in names.tolist()])
     pools, of_line = text_index([line.name.partition("/")[0] for line in trace.lines])
-    line, duration = trace.line_of[rows], trace.duration_ps[rows]
-    order, starts = group_equal([of_name[trace.name[rows]], of_line[line], calls.kind])
+    line, label, duration = trace.line_of[rows], label_of[name], trace.duration_ps[rows]
+    order, starts = group_equal([label, of_line[line], calls.kind])
     group = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
     ordered, begins = sorted_in_groups(group, duration[order])
     step = steps.at(trace.start_ps[rows[order]])
@@ -943,13 +981,12 @@ def sum_api_calls(host: Host) -> tuple[ApiCallSums, ...]:
     for first, last, median_ps in zip(starts.tolist(), ends, medians(ordered, begins).tolist(), strict=True):
         places = order[first:last]
         one = int(places[0])
-        name = int(trace.name[rows[one]])
         kind = API_KINDS[int(calls.kind[one])]
         inside = counted[first:last]
         found.append(
             ApiCallSums(
                 host=trace.host,
-                call=labels[of_name[name]],
+                call=labels[label[one]],
                 kind=kind,
                 thread=pools[of_line[line[one]]],
                 threads=len(distinct(line[places])),

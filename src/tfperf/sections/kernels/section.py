@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
 from tfperf.analysis.registry import Results, present
 from tfperf.base.units import PS_PER_MS, format_ms, format_number, format_percent
-from tfperf.report.model import Fact, Finding, Level, Quantity, Section, at_levels
+from tfperf.report.model import Fact, Finding, Level, Quantity, Section, Table, at_levels
 from tfperf.report.shown import MOST_EACH
 from tfperf.sections.kernels import (
     API_CALLS,
@@ -24,9 +21,6 @@ from tfperf.sections.kernels import (
 )
 from tfperf.sections.kernels.analysis import DeviceTotals, Kernels
 from tfperf.trace.host.activities import Attribution
-
-if TYPE_CHECKING:
-    from tfperf.sections.xla.instructions import HloOp
 
 _CANDIDATES = "Candidates for one kernel each, if they compute on the same data: XLA (jit), or a fused op or kernel."
 _BY_NAME = "One row per kernel name. Use --by kernel for a row per op and launch shape, with full names."
@@ -60,15 +54,17 @@ def build(results: Results) -> Section:
     of_devices: Level = "brief" if len(kernels.devices) > MOST_EACH else "data"
     launches = [kernel.launch for kernel in kernels.kernels]
     has_sums = any(each.shared_bytes is not None and each.static_shared_bytes is None for each in launches)
+    names = KERNELS_BY_NAME.build(results, bar_key="percent", level=by_name, note=_BY_NAME)
+    families = KERNEL_FAMILIES.build(results)
     return Section(
         "kernels",
         "TPU cores" if _is_tpu(kernels) else "GPU kernels",
-        findings=kernel_findings(kernels, results["xla"].ops),
+        findings=kernel_findings(kernels, names, families),
         facts=_facts(kernels, several_hosts=results.has_several_hosts),
         tables=present(
-            KERNELS_BY_NAME.build(results, bar_key="percent", level=by_name, note=_BY_NAME),
+            names,
             KERNELS.build(results, level=each),
-            KERNEL_FAMILIES.build(results),
+            families,
             KERNEL_SEQUENCES.build(results, level="full", note=_CANDIDATES),
             COPIES.build(results, columns=at_levels(COPIES.columns, levels)),
             ASYNC_COPIES.build(results, note=_AT_LEAST),
@@ -163,16 +159,16 @@ MOVEMENT_PERCENT = 30.0
 """Threshold for the share of sorts, gathers and scatters in kernel time."""
 
 
-def kernel_findings(kernels: Kernels, ops: Sequence[HloOp] = ()) -> tuple[Finding, ...]:
-    """Return findings on the kernels of all hosts; `ops` are the HLO ops that ran."""
-    rules = (_small_kernels, _missed_tensor_cores, _slow_copies, _largest_kernel) if len(kernels) else (_slow_copies,)
-    found = [rule(kernels) for rule in rules] + [_data_movement(kernels, ops)]
+def kernel_findings(kernels: Kernels, names: Table | None, families: Table | None) -> tuple[Finding, ...]:
+    """Return findings on the kernels of all hosts; the tables of their names and families are None without kernels."""
+    found = [_small_kernels(kernels), _missed_tensor_cores(kernels), _slow_copies(kernels)]
+    if names is not None and families is not None:
+        found += [_largest_kernel(names), _data_movement(families)]
     return tuple(finding for finding in found if finding is not None)
 
 
-def _data_movement(kernels: Kernels, ops: Sequence[HloOp]) -> Finding | None:
-    families: dict[str, list[Any]] = kernels.by_family(ops)
-    rows = zip(families["family"], families["percent"], families["kernel"], strict=True)
+def _data_movement(families: Table) -> Finding | None:
+    rows = zip(*(families.data[key] for key in ("family", "percent", "kernel")), strict=True)
     moves = ((share, name) for family, share, name in rows if family == "sort, gather, scatter")
     percent, kernel = next(moves, (0.0, ""))
     if percent < MOVEMENT_PERCENT:
@@ -239,9 +235,8 @@ def _slow_copies(kernels: Kernels) -> Finding | None:
     return Finding("slow_copies", "hint", text, causes=("input_copy",), quantities=(share,))
 
 
-def _largest_kernel(kernels: Kernels) -> Finding | None:
-    by_name: dict[str, list[Any]] = kernels.by_name()
-    name, percent = by_name["kernel"][0], by_name["percent"][0]
+def _largest_kernel(names: Table) -> Finding | None:
+    name, percent = names.data["kernel"][0], names.data["percent"][0]
     if percent < ONE_KERNEL_PERCENT:
         return None
     share = Quantity("one_kernel", percent, of="kernel time")

@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from tfperf.analysis.registry import Host
-from tfperf.base.arrays import Bools, Int64s, distinct, distinct_index, text_index
+from tfperf.base.arrays import Bools, Int64s, distinct_index, text_index
 from tfperf.trace.device.families import Family, family_of_kernel
 from tfperf.trace.device.kernels import TINY_PS, short_name
+
+if TYPE_CHECKING:
+    from tfperf.sections.kernels.analysis import Kernel, KernelRuns
 
 LONGEST_GAP_PS = 100_000_000
 _LENGTHS = range(5, 1, -1)
@@ -62,35 +65,35 @@ def combine_sequences(rows: Iterable[KernelSequence]) -> tuple[KernelSequence, .
     return tuple(sorted(sums.values(), key=lambda row: (-row.kernel_ps - row.gap_ps, row.kernels))[:_MOST])
 
 
-class _Level(NamedTuple):
-    """Where sequences of one length begin, in the order of their kinds: a place among the searched rows, and a kind."""
-
-    length: int
-    place: Int64s
-    kind: Int64s
+_Level = tuple[int, Int64s, Int64s]
+"""Where sequences of one length begin, in the order of their kinds: a place among the searched rows, and a kind."""
 
 
-def kernel_sequences(host: Host) -> tuple[KernelSequence, ...]:
+def kernel_sequences(host: Host, runs: KernelRuns) -> tuple[KernelSequence, ...]:
     """Return the sequences of short kernels in the averaged steps of a host."""
     trace, work, steps = host.trace, host.device_work, host["steps"].steps
     step = steps.at(trace.start_ps[work.rows])
-    in_steps = (step >= 0) & np.append(steps.headline, False)[step]
-    per_step = np.bincount(step[in_steps], minlength=len(steps))
+    per_step = np.bincount(step + 1, minlength=len(steps) + 1)[1:] * steps.headline
     chosen = steps.headline & ((np.cumsum(per_step) <= _MOST_KERNELS) | (np.cumsum(per_step > 0) == 1))
-    rows = np.flatnonzero(in_steps & np.append(chosen, False)[step])
+    rows = np.flatnonzero(np.append(chosen, False)[step])
     if not len(rows):
         return ()
     rows = rows[np.lexsort((trace.start_ps[work.rows[rows]], work.line[rows]))]
     start, end = trace.start_ps[work.rows[rows]], trace.end_ps[work.rows[rows]]
-    names, name, fuses = _named(host, rows)
-    fuses &= ~work.moves[rows] & (end - start < TINY_PS)
-    gap = start[1:] - end[:-1]
-    follows = (np.diff(work.line[rows]) == 0) & (np.diff(step[rows]) == 0) & (gap >= 0) & (gap <= LONGEST_GAP_PS)
+    kernel = np.full(len(work.rows), -1, np.int64)
+    kernel[~work.moves] = runs.kernel
+    names, name_of, may_fuse = _named(host, runs.kernels)
+    fuses = np.append(may_fuse, False)[kernel[rows]] & (end - start < TINY_PS)
+    gap, line, step = start[1:] - end[:-1], work.line[rows], step[rows]
+    follows = (line[1:] == line[:-1]) & (step[1:] == step[:-1]) & (gap >= 0) & (gap <= LONGEST_GAP_PS)
     follows &= fuses[1:] & fuses[:-1]
-    devices = len(distinct(work.plane[rows]))
+    if not follows.any():
+        return ()
+    devices = int(np.count_nonzero(np.bincount(work.plane[rows])))
     counts = int(chosen.sum()) * devices
     step_ps = int(steps.duration_ps[chosen].sum()) * devices
     kernel_ps = np.concatenate(([0], np.cumsum(end - start)))
+    name = np.append(name_of, -1)[kernel[rows]]
     levels, found, used = _levels(name, follows), [], np.zeros(len(rows), np.bool_)
     for _ in range(_MOST):
         best: tuple[int, int, Int64s] | None = None
@@ -125,25 +128,21 @@ def kernel_sequences(host: Host) -> tuple[KernelSequence, ...]:
     return tuple(found)
 
 
-def _named(host: Host, rows: Int64s) -> tuple[list[str], Int64s, Bools]:
-    """Return the names of kernels, the name of each row, and which rows a compiler may fuse, by family."""
-    trace, work = host.trace, host.device_work
+def _named(host: Host, kernels: Iterable[Kernel]) -> tuple[list[str], Int64s, Bools]:
+    """Return names, the name of each kernel, and which kernels a compiler may fuse, by family."""
     families = {(op.module, op.op): op.family for op in host["xla"].ops}
-    pairs, pair = distinct_index(trace.name[work.rows[rows]] * (len(work.ops) + 1) + work.op[rows] + 1)
     texts, fuses = [], []
-    for name, at in zip(*(part.tolist() for part in np.divmod(pairs, len(work.ops) + 1)), strict=True):
-        text, op = trace.names[name], work.ops[at - 1] if at else None
-        of_op = None if op is None else families.get((op.hlo_module, op.hlo_op))
-        family = family_of_kernel(text, op.type if op else "", op.hlo_op if op else "", of_op)
-        texts.append(_NUMBER.sub("", short_name(text)))
+    for kernel in kernels:
+        op = kernel.op
+        family = family_of_kernel(kernel.name, op.type, op.hlo_op, families.get((op.hlo_module, op.hlo_op)))
+        texts.append(_NUMBER.sub("", short_name(kernel.name)))
         fuses.append(family not in _NEVER_FUSED)
-    names, of_pair = text_index(texts)
-    return names, of_pair[pair], np.array(fuses, np.bool_)[pair]
+    return *text_index(texts), np.array(fuses, np.bool_)
 
 
 def _levels(name: Int64s, follows: Bools) -> list[_Level]:
     """Return the places of all sequences of each length, the longest first."""
-    kind, holds, levels = name, np.ones(len(name), np.bool_), []
+    kind, holds, levels = name, np.ones(len(name), np.bool_), list[_Level]()
     for length in reversed(_LENGTHS):
         # A sequence goes on if the one that is shorter by a kernel does, and the next kernel follows.
         holds = holds[:-1] & follows[length - 2 :]
@@ -152,7 +151,7 @@ def _levels(name: Int64s, follows: Bools) -> list[_Level]:
         kinds[place] = distinct_index(kind[:-1][place] * (int(name.max()) + 1) + name[length - 1 :][place])[1]
         kind = kinds
         order = np.lexsort((place, kind[place]))
-        levels.append(_Level(length, place[order], kind[place[order]]))
+        levels.append((length, place[order], kind[place[order]]))
     return levels[::-1]
 
 

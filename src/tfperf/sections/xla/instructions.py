@@ -11,7 +11,7 @@ import numpy.typing as npt
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.base.arrays import MOST, Int64s, Intervals, capped_sum, covers, group_equal, lookup, union
+from tfperf.base.arrays import MOST, Int64s, Intervals, capped_sum, covers, distinct_rows, lookup, union
 from tfperf.formats.hlo.cost_rules import is_attention, sizes_of, vmem_bytes
 from tfperf.formats.hlo.messages import accessed_bytes
 from tfperf.formats.hlo.model import HOST_MEMORY, BufferSizes, Instruction, Module, ProductPrecision
@@ -594,10 +594,10 @@ def _on_gpu(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
     kernels = np.bincount(groups.of_row, minlength=len(keys))
     is_known = runs.is_known & (runs.runs <= kernels)
     # Estimate: the count of the most frequent kernel name, because a run launches each kernel at least once.
-    order, starts = group_equal([groups.of_row, trace.name[rows]])
+    first, name = distinct_rows([groups.of_row, trace.name[rows]])
     most = np.zeros(len(keys), np.int64)
-    np.maximum.at(most, groups.of_row[order[starts]], np.diff(starts, append=len(order)))
-    pairs, first_of_pair = group_equal([groups.of_row, work.plane[places]])
+    np.maximum.at(most, groups.of_row[first], np.bincount(name))
+    first, _ = distinct_rows([groups.of_row, work.plane[places]])
     found = _op_times(
         keys,
         runs=np.where(is_known, runs.runs, most),
@@ -605,7 +605,7 @@ def _on_gpu(trace: HostTrace, work: DeviceWork, steps: Intervals) -> OpTimes:
         events=kernels,
         time_ps=groups.sums(trace.duration_ps[rows]),
         in_steps=groups.sums(covers(steps, trace.start_ps[rows]).astype(np.int64)),
-        devices=np.bincount(groups.of_row[pairs[first_of_pair]], minlength=len(keys)),
+        devices=np.bincount(groups.of_row[first], minlength=len(keys)),
         name=trace.name[rows][groups.longest(trace.duration_ps[rows])],
     )
     return OpTimes(place="gpu", ops=found, busy_ps=_summed(found))
@@ -726,10 +726,7 @@ class _Groups(NamedTuple):
 
     @classmethod
     def of(cls, columns: list[Int64s]) -> _Groups:
-        order, starts = group_equal(columns)
-        of_row = np.empty(len(order), np.int64)
-        of_row[order] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(order)))
-        first = order[starts]
+        first, of_row = distinct_rows(columns)
         return cls(of_row, first, np.stack([column[first] for column in columns], axis=1))
 
     def longest(self, values: Int64s) -> Int64s:

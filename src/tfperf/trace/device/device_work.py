@@ -24,7 +24,7 @@ from tfperf.base.arrays import (
     Uint8s,
     capped_sum,
     difference,
-    group_equal,
+    distinct_rows,
     touches,
     union_all,
     union_sorted,
@@ -229,17 +229,14 @@ def _ops(trace: HostTrace, rows: Int64s, *, old: bool) -> tuple[Int64s, tuple[De
     texts_of = {stat: trace_texts(trace, stat) for stat in _ANNOTATIONS}
     programs, ids = trace.program_at(rows)
     values = [*(trace.number_at(stat, rows, -1) for stat in _ANNOTATIONS), programs]
-    order, starts = group_equal(values)
+    first, number = distinct_rows(values)
     index_of: dict[DeviceOp, int] = {}
     index = []
-    for row in np.stack([column[order[starts]] for column in values], axis=1).tolist():
-        *values_of_op, program = row
+    for *values_of_op, program in np.stack([column[first] for column in values], axis=1).tolist():
         texts = {stat: texts_of[stat][value] for stat, value in zip(_ANNOTATIONS, values_of_op, strict=True)}
         op = _op(texts, trace.programs.get(ids[program]) if program >= 0 else None, old=old)
         index.append(-1 if op is None else index_of.setdefault(op, len(index_of)))
-    of_row = np.empty(len(rows), np.int64)
-    of_row[order] = np.repeat(np.array(index, np.int64), np.diff([*starts, len(rows)]))
-    return of_row, tuple(index_of)
+    return np.array(index, np.int64)[number], tuple(index_of)
 
 
 def _op(texts: dict[str, str], program: NamedProgram | None, *, old: bool) -> DeviceOp | None:

@@ -58,7 +58,6 @@ _MOVING = frozenset((
 _LONGEST = 4096
 
 
-@lru_cache(maxsize=4096)
 def family_of_kernel(kernel: str, op_type: str = "", hlo_op: str = "", of_op: Family | None = None) -> Family:
     """Return the family of a kernel, by its name and its op.
 
@@ -68,16 +67,25 @@ def family_of_kernel(kernel: str, op_type: str = "", hlo_op: str = "", of_op: Fa
         hlo_op: The name of the HLO op if XLA compiled it, else empty.
         of_op: The family of the HLO op in its program; None if unknown.
     """
+    if of_op == "collective":
+        return of_op
+    return _whatever_its_op(kernel) or of_op or _by_parts(kernel, op_type, hlo_op)
+
+
+@lru_cache(maxsize=4096)
+def _whatever_its_op(kernel: str) -> Family | None:
+    if is_collective_kernel(kernel):
+        return "collective"
     name = _letters(short_name(kernel))
     first, *others = name.strip("_").split("_")
-    if is_collective_kernel(kernel) or of_op == "collective":
-        return "collective"
     if any(part in name for part in _MOVES.split()) or (first in _FUSIONS and _MOVING.issuperset(others)):
         return "copy"
-    if _family_in(name, "attention") is not None:
-        return "attention"
-    if of_op is not None:
-        return of_op
+    return _family_in(name, "attention")
+
+
+@lru_cache(maxsize=4096)
+def _by_parts(kernel: str, op_type: str, hlo_op: str) -> Family:
+    name = _letters(short_name(kernel))
     # What XLA fuses with a product or convolution has its framework op, so the type says nothing there.
     return (
         _family_in(_letters(hlo_op or op_type), *_OPS)

@@ -287,28 +287,33 @@ def are_integers(shapes: str) -> bool:
 # `tensorop`, `simt`, ...); otherwise the result is None, unknown. On AMD the question is about matrix cores (MFMA). The
 # rules of TensorFlow's own profiler, old and new, are implemented separately for its attribution.
 
+# Most evidence is a part of the name: patterns, which take long to compile, have only the rest.
 _USES = (
-    r"(?:^|[^a-z0-9])(?:[a-z]+\d+_)?[chisdzb](?:884|1688|8816|16816|16832|16864|161616|168128|168256)(?!\d)"
-    r"|tensor_?op|tf32|gmma|tcgen05|warpgroupsize|nvjet|(?<![a-z])tensor\d+x\d+x\d+"
-    r"|(?<![a-z])(?:u|w|h|i|q|d|b|utc|utch|utcq)mma(?![a-z])"
-    r"|(?<![a-z])sm(?:7[05]|8[069]|90|1[02]\d)_(?:mma_|\d+x\d+x\d+_)|(?<![a-z])sm\d+_sparse_mma"
-    r"|xmma_sparse|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv2d_c1_k1"
-    r"|cijk_\w*_mi[1-9]\d*x|igemm_\w*gtcx|xdl|mfma"
+    "tensorop tensor_op tf32 gmma tcgen05 warpgroupsize nvjet xmma_sparse dgrad_1x1_stride_2x2 "
+    "first_layer_wgrad_kernel conv2d_c1_k1 xdl mfma"
+)
+_USES_PATTERN = (
+    r"(?<![a-z0-9])[chisdzb](?:884|1688|8816|161616|168(?:16|32|64|128|256))(?!\d)"
+    r"|(?<![a-z])(?:tensor\d+x\d+x\d+|(?:[uwhiqdb]|utc[hq]?)mma(?![a-z])|sm\d+_sparse_mma"
+    r"|sm(?:7[05]|8[069]|90|1[02]\d)_(?:mma_|\d+x\d+x\d+_))"
+    r"|cijk_\w*_mi[1-9]\d*x|igemm_\w*gtcx"
 )
 """Names like `s16816gemm` contain the instruction of tensor cores and its shape, as does `tensor16x8x8`."""
 _DOES_NOT = (
-    r"(?<![a-z])(?:simt|ffma|dfma|hfma2?)(?![a-z])|opclasssimt|universalfma"
-    r"|(?:kepler|maxwell|pascal|volta|turing|ampere|hopper)_(?:fp16_)?[shc](?:gemm|cudnn)"
-    r"|(?:kepler|maxwell|pascal|volta|turing)_(?:fp16_)?[dz](?:gemm|cudnn)"
-    r"|(?:im|ex)plicit_convolve_|gemv|gemmsn_|gemm_?k1_|(?:wgrad|dgrad)_\w*engine|grouped_direct_kernel|im\d?[de]?\d?2col"
-    r"|offsetskernel|splitk_?reduce|gemm_pointers|depthwise|winograd_nonfused|generatewinograd"
-    r"|nchwtonhwc|nhwctonchw|eigenmetakernel|miopensp3asm|(?:^|[^a-z])nccl"
+    "opclasssimt universalfma implicit_convolve_ explicit_convolve_ gemv gemmsn_ gemmk1_ gemm_k1_ gemm_pointers "
+    "grouped_direct_kernel offsetskernel splitkreduce splitk_reduce depthwise winograd_nonfused generatewinograd "
+    "nchwtonhwc nhwctonchw eigenmetakernel miopensp3asm"
+)
+_DOES_NOT_PATTERN = (
+    r"(?<![a-z])(?:nccl|(?:simt|ffma|dfma|hfma2?)(?![a-z]))"
+    r"|(?:kepler|maxwell|pascal|volta|turing)_(?:fp16_)?[shcdz](?:gemm|cudnn)"
+    r"|(?:ampere|hopper)_(?:fp16_)?[shc](?:gemm|cudnn)|[wd]grad_\w*engine|im\d?[de]?\d?2col"
 )
 _MAY = (
-    r"gemm|matmul|cijk_|xmma|fprop|wgrad|dgrad|implicit_gemm|convolution|conv[123]d|conv1x1|direct_group|winograd"
-    r"|cudnn_generated|attention|attn|flash|fmha|sdpa|(?<![a-z])mha|cutlass|(?<![a-z])ck(?:_tile)?::"
-    r"|(?<![a-z])dot(?:_general)?(?![a-z])|mosaic|lstm|gru_|persistrnn|rnn_"
+    "gemm matmul cijk_ xmma fprop wgrad dgrad convolution conv1d conv2d conv3d conv1x1 direct_group winograd "
+    "cudnn_generated attention attn flash fmha sdpa cutlass mosaic lstm gru_ persistrnn rnn_"
 )
+_MAY_PATTERN = r"(?<![a-z])(?:mha|ck(?:_tile)?::|dot(?:_general)?(?![a-z]))"
 """Work that may run on tensor cores, if the name does not show it (Triton's `gemm_fusion_dot`)."""
 
 
@@ -316,9 +321,13 @@ _MAY = (
 def uses_tensor_cores(kernel: str) -> bool | None:
     """Return whether a kernel of this name runs on tensor cores; None if the name does not show it."""
     name = kernel[:_READ].lower()
-    if re.search(_DOES_NOT, name):
+    if _has(name, _DOES_NOT, _DOES_NOT_PATTERN):
         return False
-    return True if re.search(_USES, name) else None if re.search(_MAY, name) else False
+    return True if _has(name, _USES, _USES_PATTERN) else None if _has(name, _MAY, _MAY_PATTERN) else False
+
+
+def _has(name: str, parts: str, pattern: str) -> bool:
+    return any(part in name for part in parts.split()) or re.search(pattern, name) is not None
 
 
 # --- ops ---
@@ -339,16 +348,19 @@ def is_op_eligible(name: str, op_type: str, hlo_op: str = "", opcode: str = "", 
     For an op that XLA compiled, the HLO op decides, because one framework op becomes several HLO ops, such as a
     convolution and the transposes around it. None if neither shows it.
     """
-    is_type = re.compile(_TYPES).fullmatch
     if not hlo_op:
         if op_type == "Einsum":
             return is_product(equation) if equation else None
-        return None if not name or op_type in ("", "Unknown") else is_type(op_type) is not None
+        return None if not name or op_type in ("", "Unknown") else _computes_products(op_type)
     if opcode in ("dot", "convolution") or re.search(_HLO, hlo_op):
         return True
     if opcode == "custom-call" or (not opcode and hlo_op.startswith("custom-call")):
-        return True if is_type(op_type) or is_type(name.rpartition("/")[2]) else None
+        return _computes_products(op_type) or _computes_products(name.rpartition("/")[2]) or None
     return False
+
+
+def _computes_products(op_type: str) -> bool:
+    return re.fullmatch(_TYPES, op_type) is not None
 
 
 def is_product(equation: str) -> bool:
