@@ -104,6 +104,15 @@ def test_layers_lie_below_the_model_and_hold_their_backward_pass(tmp_path: Path)
     assert [int(time) // US for time in groups.backward_ps] == [20, 8, 0, 0, 0]
 
 
+def test_a_scope_is_read_without_transforms(tmp_path: Path) -> None:
+    table = host_ops(
+        tmp_path, **{"jit(f)/jvp(head)/dot": 5, "jit(f)/transpose(jvp(head))/dot": 4, "jit(f)/jvp()/mul": 3}
+    )
+    assert self_us(group_ops(table, "scope")) == {"jit(f)/head": 9, "jit(f)": 3}
+    stack = stacker(table.keys, "scope")
+    assert {stack(key) for key in table.keys} == {("jit(f)", "head", "dot"), ("jit(f)", "mul")}
+
+
 def test_without_a_model_around_them_layers_are_the_outermost_scopes(tmp_path: Path) -> None:
     table = host_ops(
         tmp_path, dense__MatMul=5, dense__BiasAdd=2, gradient_tape__dense__MatMul__MatMul_1=4, out__MatMul=1
@@ -151,6 +160,9 @@ def test_a_filter_keeps_shares_of_all_ops(tmp_path: Path) -> None:
         ("jit(train)/transpose(jvp())/mul;jit(train)/transpose(jvp(head))/broadcast_in_dim", "(no scope)"),
         ("jit(train)/(transpose(jvp(head))/reduce_sum:transpose(jvp())/dot_general)", "head"),
         ("jit(train)/shard_map/psum", "(no scope)"),
+        ("jit(train)/jvp(bhqk,bkhd->bqhd)/dot_general", "(no scope)"),
+        ("jit(train)/transpose(jvp(head))/...ij, jk->...ik/dot_general", "head"),
+        ("jit(train)/jvp(head)/ij,jk/dot_general", "head"),
         ("jit(train)/adam/sub", "adam (optimizer)"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from builders import event, gpu, ref, results_of, trace_of
+from msgspec.structs import replace
 
 from tfperf.sections.xla import OP_PROFILE
 from tfperf.sections.xla.analysis import Xla
@@ -91,6 +92,13 @@ def test_scopes_and_layers_take_the_place_of_categories() -> None:
         (3, "fusion.3"),
     ]
     assert {node.name for node in op_profile(XLA, "layer") if node.kind == "layer"} >= {"net", "(no scope)"}
+
+
+def test_scopes_of_both_passes_are_one() -> None:
+    names = ("jit(f)/jvp(head)/dot_general", "jit(f)/transpose(jvp(head))/dot_general", "jit(f)/vmap(jvp())/head/mul")
+    ops = tuple(op(f"f.{at}", "loop fusion", 10, framework_op=name) for at, name in enumerate(names))
+    scopes = [(node.name, node.time_ps // US) for node in op_profile(replace(XLA, ops=ops), "scope") if node.depth == 1]
+    assert scopes == [("head", 30)]
 
 
 def test_programs_of_one_name_and_ops_of_one_name_are_apart() -> None:

@@ -37,7 +37,7 @@ from tfperf.base.arrays import (
 )
 from tfperf.base.units import percent
 from tfperf.sections.ops.analysis import OpKey
-from tfperf.sections.ops.groups import NO_SCOPE, PATH_READ, is_backward, layer_of, models_of
+from tfperf.sections.ops.groups import NO_SCOPE, PATH_READ, is_backward, layer_of, models_of, without_transforms
 from tfperf.trace.event_names import HOST_CALLBACK, mask, parse_op
 from tfperf.trace.host.host_ops import compiled_ops
 from tfperf.trace.host.host_state import HostStates, State
@@ -310,9 +310,7 @@ def is_update(name: str, op_type: str, source: str = "") -> bool:
 @lru_cache(maxsize=1 << 14)
 def shown_name(name: str) -> str:
     """Return the name of an op without wrappers that are unrelated to the model."""
-    name = _WRAPPERS.sub("", name[:PATH_READ].partition(";")[0])
-    if "(" in name:  # JAX: transpose(jvp(encoder))/dot_general
-        name = re.sub(r"\w+\(|\)", "", name)
+    name = _WRAPPERS.sub("", without_transforms(name))
     body = _BODY.match(name)
     return "/".join(part for part in (body[2] if body else name).split("/") if part)
 

@@ -33,7 +33,8 @@ _JOINED = re.compile(r"(?:(.*)/)?\(([^:]*):.*\)")
 _WRAPPER = re.compile(
     r"(?:Stateful)?PartitionedCall(?:_\d+)?|replica_\d+|while|body|cond|then|else|_?_?\d+"
     r"|(?:jit|pjit|pmap)\(.*\)|pjit|shard_map|branch_\d+_fun|closed_call|custom_[jv]vp_call|checkpoint|remat\d*"
-    r"|rematted_computation|"
+    r"|rematted_computation"
+    r"|[A-Za-z. ]*(?:,[A-Za-z. ]*)+(?:->[A-Za-z. ]*)?|[A-Za-z. ]*->[A-Za-z. ]*"  # an equation of jnp.einsum
 )
 _MODEL = re.compile(r"(?:sequential|model|functional)(?:_\d+)?", re.IGNORECASE)
 _NO_MODEL = re.compile(
@@ -106,7 +107,7 @@ def group_ops(table: OpTable, by: Grouping, keep: Bools | None = None) -> GroupT
         if by == "type":
             return key.type or "Unknown"
         group = group_without_path(key) or (
-            layer_of(key.name, models) if by == "layer" else key.name.rpartition("/")[0]
+            layer_of(key.name, models) if by == "layer" else without_transforms(key.name).rpartition("/")[0]
         )
         return group or NO_SCOPE
 
@@ -157,18 +158,28 @@ def _first_name(name: str) -> str:
     return f"{joined[1] or ''}/{joined[2]}" if joined else name
 
 
-def _path(name: str) -> list[str]:
-    scopes = _first_name(name).split("/")[:-1]
-    return [of_model for scope in scopes if (of_model := _scope_of_model(scope))]
+def without_transforms(name: str) -> str:
+    """Return the name of an op, the first of joined ones, without JAX's transforms around its scopes."""
+    *scopes, own = map(_transformed_scope, _first_name(name).split("/"))
+    return "/".join([*filter(None, scopes), own])
 
 
 # Thousands of op names contain the same few scopes.
 @lru_cache(maxsize=2048)
-def _scope_of_model(scope: str) -> str:
-    """Return a scope without transforms; empty if it is unrelated to the model."""
+def _transformed_scope(scope: str) -> str:
+    """Return the scope inside of transforms; empty for `jvp()`."""
     while transformed := _TRANSFORMED.fullmatch(scope):
         scope = transformed[1]
-    return "" if _BACKWARD.match(scope) or _WRAPPER.fullmatch(scope) else scope
+    return scope
+
+
+def _path(name: str) -> list[str]:
+    return [scope for scope in without_transforms(name).split("/")[:-1] if _is_of_model(scope)]
+
+
+@lru_cache(maxsize=2048)
+def _is_of_model(scope: str) -> bool:
+    return not (_BACKWARD.match(scope) or _WRAPPER.fullmatch(scope))
 
 
 def models_of(keys: Iterable[OpKey]) -> frozenset[str]:
@@ -264,7 +275,7 @@ def stacker(keys: Sequence[OpKey], by: StackedBy) -> Callable[[OpKey], Stack]:
             layer = layer_of(key.name, models)
             passes = () if layer.endswith(_OF_OPTIMIZER) else (BACKWARD if is_backward(key.name) else FORWARD,)
             return (layer, *passes, key.type or key.name)
-        scopes = tuple(scope for scope in key.name[:PATH_READ].split("/") if scope)
+        scopes = tuple(scope for scope in without_transforms(key.name).split("/") if scope)
         return scopes if len(scopes) > 1 else (NO_SCOPE, key.name or key.type)
 
     return stack

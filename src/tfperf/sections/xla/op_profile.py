@@ -16,7 +16,7 @@ from tfperf.analysis.registry import By
 from tfperf.base.units import PS_PER_MS
 from tfperf.formats.wire.event_columns import unsigned
 from tfperf.report.flame_tree import flame_tree, widest
-from tfperf.sections.ops.groups import NO_SCOPE, layer_of
+from tfperf.sections.ops.groups import NO_SCOPE, layer_of, without_transforms
 from tfperf.sections.roofline.bounds import Work
 from tfperf.sections.xla.analysis import Xla
 from tfperf.sections.xla.instructions import HloOp
@@ -104,7 +104,9 @@ def longest_rows(total_ms: Sequence[float], whole_ps: int) -> tuple[int, ...]:
 def _groups(op: HloOp, by: By) -> Iterator[str]:
     if by == "scope":
         # JAX begins names with its jitted functions: jit(step)/jit(main)/.
-        scopes = [scope for scope in op.framework_op.split("/")[:-1] if not scope.startswith("jit(")]
+        scopes = [
+            scope for scope in without_transforms(op.framework_op).split("/")[:-1] if not scope.startswith("jit(")
+        ]
         yield from scopes or (NO_SCOPE,)
     elif by == "layer":
         yield layer_of(op.framework_op) if op.framework_op else NO_SCOPE
