@@ -24,28 +24,21 @@ _ASKED_FOR_OFTEN = {"steps", "diagnosis", "batch"}
 
 
 class Packed(Struct, frozen=True):
-    """A pickled result, compressed to about a tenth."""
+    """A pickled result; a large one is compressed to about a tenth."""
 
     data: bytes
+    is_large: bool
 
     @classmethod
     def of(cls, result: Any) -> Packed:
         """Pack a result."""
-        return cls(_compressed(pickle.dumps(result, pickle.HIGHEST_PROTOCOL)))
+        data = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+        is_large = len(data) >= _LARGE_BYTES
+        return cls(zlib.compress(data, 1) if is_large else data, is_large)
 
     def unpacked(self) -> Any:
         """Return the result."""
-        return pickle.loads(zlib.decompress(self.data))
-
-
-def packed_if_large(result: Any) -> Any:
-    """Return a large result packed, and a small one unchanged."""
-    data = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
-    return result if len(data) < _LARGE_BYTES else Packed(_compressed(data))
-
-
-def _compressed(data: bytes) -> bytes:
-    return zlib.compress(data, 1)
+        return pickle.loads(zlib.decompress(self.data) if self.is_large else self.data)
 
 
 def unpacked(result: Any) -> Any:
@@ -54,21 +47,22 @@ def unpacked(result: Any) -> Any:
 
 
 class PackedResults(Mapping[str, Any]):
-    """Results by section; large ones are unpacked at each access.
+    """Results by section, packed, as a worker sends them.
 
-    Small results, such as those of steps, are read repeatedly and stay unpacked. Large ones are tables of ops and
-    kernels, which are read once, and pack to a tenth.
+    Small results, such as those of steps, are read repeatedly and stay unpacked after the first access. Large ones are
+    unpacked at each access: they are tables of ops and kernels, which are read once.
     """
 
     def __init__(self, results: Mapping[str, Any]) -> None:
-        self.kept: dict[str, Any] = {
-            section: result if section in _ASKED_FOR_OFTEN else packed_if_large(result)
-            for section, result in results.items()
-        }
+        self.kept: dict[str, Any] = {section: Packed.of(result) for section, result in results.items()}
 
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section. Raises KeyError."""
-        return unpacked(self.kept[section])
+        kept = self.kept[section]
+        result = unpacked(kept)
+        if result is not kept and (not kept.is_large or section in _ASKED_FOR_OFTEN):
+            self.kept[section] = result
+        return result
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the sections in the order of their analysis."""

@@ -22,7 +22,6 @@ from tfperf.analysis.many_hosts import (
     PackedResults,
     by_few,
     combined,
-    packed_if_large,
     unpacked,
 )
 from tfperf.analysis.parallel.outcomes import Analyze, HostOutcome, Told, in_sequence, jobs_for
@@ -89,7 +88,7 @@ def run_on(workers: Workers | None, analyze: Analyze, files: Sequence[HostFile],
 def analyze_packed(
     analyze: Callable[..., HostResults], file: HostFile, *, progress: Progress | None = None
 ) -> HostResults:
-    """Call `analyze`, shorten the result and pack its large parts."""
+    """Call `analyze`, shorten the result and pack its sections."""
     results = analyze(file, progress=progress)
     if len(results["steps"].steps) > MOST_STEPS:
         results = results.counting(np.arange(MOST_STEPS))
@@ -156,7 +155,7 @@ def _combined_on(workers: Workers, hosts: Sequence[HostResults]) -> dict[str, li
 
 
 Part = Mapping[str, Any]
-"""Results of some hosts by section, large ones packed."""
+"""Results of some hosts by section, packed."""
 
 
 class FewParts(Struct, frozen=True):
@@ -179,7 +178,7 @@ def combine_few(few: FewParts) -> Part:
         combine = find_section(section).combine
         assert combine is not None
         results[section] = combined(partial(call, combine), (unpacked(part.get(section)) for part in few.parts))
-    return {section: packed_if_large(result) for section, result in results.items()}
+    return {section: Packed.of(result) for section, result in results.items()}
 
 
 def combined_parts(
@@ -190,7 +189,9 @@ def combined_parts(
     `combine_all` returns the result of `combine_few` for each. Sections of other packages are left out: their errors
     are reported where the section is displayed.
     """
-    large = {section for host in hosts for section, each in host.kept.items() if isinstance(each, Packed)}
+    large = {
+        section for host in hosts for section, each in host.kept.items() if isinstance(each, Packed) and each.is_large
+    }
     sections = [
         name for name in hosts[0].kept if name in large and is_ours(name) and find_section(name).combines_in_tree
     ]
