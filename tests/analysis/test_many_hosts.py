@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -39,6 +40,10 @@ def test_large_results_are_packed_and_come_back() -> None:
     assert packed["ops"] is not packed["ops"]
     with pytest.raises(KeyError):
         packed["none"]
+    arrived = pickle.loads(pickle.dumps(packed))
+    assert arrived.kept["idle"] == 1
+    assert isinstance(arrived.kept["ops"], Packed)
+    assert dict(arrived) == dict(pickle.loads(pickle.dumps(PackedResults(results)))) == results
 
 
 def test_a_run_of_many_hosts_says_what_its_hosts_say(tmp_path: Path) -> None:
@@ -135,7 +140,7 @@ def test_parts_that_workers_combine_are_those_of_the_tree(
     packed = [PackedResults(host.results) for host in hosts for _ in range(15)]
     monkeypatch.setattr("tfperf.analysis.many_hosts._LARGE_BYTES", 0)
     for number, each in enumerate(packed):
-        each.kept.update({name: Packed.of(each[name]) for name in ("kernels", "functions")})
+        each.kept.update({name: Packed.of(each[name], name) for name in ("kernels", "functions")})
         each.kept["kernels"] = None if number % 7 == 0 or number < 2 * FEW else each.kept["kernels"]
     sizes: list[int] = []
 
@@ -155,7 +160,7 @@ def test_parts_that_workers_combine_are_those_of_the_tree(
 def test_small_results_and_those_of_other_packages_are_not_sent(hosts: Sequence[HostResults]) -> None:
     packed = [PackedResults(host.results) for host in hosts]
     for each in packed:
-        each.kept["theirs"] = Packed.of(1)
+        each.kept["theirs"] = Packed.of(1, "theirs")
     assert combined_parts(packed, lambda _: pytest.fail("nothing is large")) == {}
 
 

@@ -21,6 +21,7 @@ _LARGE_BYTES = 16_384
 MOST_ROWS, MOST_STEPS = 10_000, 2_048
 """Maximum rows per table of a host and of the run; maximum steps of a host."""
 _ASKED_FOR_OFTEN = {"steps", "diagnosis", "batch"}
+"""Sections whose results are never large."""
 
 
 class Packed(Struct, frozen=True):
@@ -30,10 +31,10 @@ class Packed(Struct, frozen=True):
     is_large: bool
 
     @classmethod
-    def of(cls, result: Any) -> Packed:
-        """Pack a result."""
+    def of(cls, result: Any, section: str) -> Packed:
+        """Pack the result of a section."""
         data = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
-        is_large = len(data) >= _LARGE_BYTES
+        is_large = len(data) >= _LARGE_BYTES and section not in _ASKED_FOR_OFTEN
         return cls(zlib.compress(data, 1) if is_large else data, is_large)
 
     def unpacked(self) -> Any:
@@ -46,6 +47,11 @@ def unpacked(result: Any) -> Any:
     return result.unpacked() if isinstance(result, Packed) else result
 
 
+def is_large(result: Any) -> bool:
+    """Return whether a result is packed and large."""
+    return isinstance(result, Packed) and result.is_large
+
+
 class PackedResults(Mapping[str, Any]):
     """Results by section, packed, as a worker sends them.
 
@@ -54,13 +60,18 @@ class PackedResults(Mapping[str, Any]):
     """
 
     def __init__(self, results: Mapping[str, Any]) -> None:
-        self.kept: dict[str, Any] = {section: Packed.of(result) for section, result in results.items()}
+        self.kept: dict[str, Any] = {section: Packed.of(result, section) for section, result in results.items()}
+
+    def __setstate__(self, state: dict[str, dict[str, Any]]) -> None:
+        """Unpack small results when they arrive, while the workers analyze other hosts."""
+        kept = state["kept"].items()
+        self.kept = {section: each if is_large(each) else unpacked(each) for section, each in kept}
 
     def __getitem__(self, section: str) -> Any:
         """Return the result of a section. Raises KeyError."""
         kept = self.kept[section]
         result = unpacked(kept)
-        if result is not kept and (not kept.is_large or section in _ASKED_FOR_OFTEN):
+        if not is_large(kept):
             self.kept[section] = result
         return result
 

@@ -178,7 +178,7 @@ def combine_few(few: FewParts) -> Part:
         combine = find_section(section).combine
         assert combine is not None
         results[section] = combined(partial(call, combine), (unpacked(part.get(section)) for part in few.parts))
-    return {section: Packed.of(result) for section, result in results.items()}
+    return {section: Packed.of(result, section) for section, result in results.items()}
 
 
 def combined_parts(
