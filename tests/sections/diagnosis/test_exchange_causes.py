@@ -76,6 +76,13 @@ def test_python_between_calls_is_that_of_the_late_host(tmp_path: Path, delays_us
     assert first.detail.startswith(f"100.0% of it in {where}; ")
 
 
+def test_eager_ops_are_those_of_the_late_host(tmp_path: Path) -> None:
+    """Of steps of 25 ms, it runs one for 20 ms, the other host for 1 ms."""
+    analysis = job(tmp_path, sections=ALL, what="EagerExecute: Sin", a=[1_000] * 4, b=[20_000] * 4)
+    first = analysis["diagnosis"].causes[0]
+    assert (first.code, first.host, first.cost_percent) == ("eager_ops", "b", Range(80.0, 80.0))
+
+
 def test_hosts_that_are_late_in_turn(tmp_path: Path) -> None:
     late = [[20_000 * (number == step) for step in range(4)] for number in range(4)]
     analysis = job(tmp_path, sections=ALL, a=late[0], b=late[1], c=late[2], d=late[3])

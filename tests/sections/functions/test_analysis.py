@@ -164,6 +164,11 @@ def test_hosts_add_up(tmp_path: Path) -> None:
     assert jitted.calls_per_step == 2
 
 
+def test_one_compilation_on_each_host_is_no_finding(tmp_path: Path) -> None:
+    hosts = [training(tmp_path, 0) for _ in range(3)]
+    assert section(results_of(*hosts, sections=["functions"])).findings == ()
+
+
 def test_compiling_in_the_steps_is_a_cause_in_the_words_of_jax(tmp_path: Path) -> None:
     results = results_of(training(tmp_path, *range(6)))
     cause = next(cause for cause in results["diagnosis"].causes if cause.code == "compilation")

@@ -78,6 +78,25 @@ def test_hosts_are_added_up(tmp_path: Path) -> None:
     assert both.columns()["calls"] == [1]
 
 
+def test_hosts_that_recorded_nothing_do_not_count(tmp_path: Path) -> None:
+    with_op, silent = eager_ops(tmp_path, *marks(4), run_eagerly("Sin", 110, 20)), eager_ops(tmp_path, *marks(4))
+    assert (with_op.percent, silent.percent) == (5.0, None)
+    assert sum_eager_ops([silent, with_op]).percent == 5.0
+    assert sum_eager_ops([silent, silent]).percent is None
+
+
+def test_steps_that_fetch_are_those_of_one_host(tmp_path: Path) -> None:
+    """One host saves in three of four steps, another one in one."""
+    hosts = [
+        eager_ops(tmp_path, *marks(4), *(run_eagerly("SaveV2", 100 * n + 40, 20) for n in range(count)))
+        for count in (1, 3)
+    ]
+    both = sum_eager_ops([sum_eager_ops(hosts[:1]), hosts[1]])
+    percent, steps, _ = both.fetches("save")
+    assert percent == pytest.approx(20.0)
+    assert steps == 3
+
+
 def test_without_steps_the_share_of_the_capture_is_known(tmp_path: Path) -> None:
     eager = eager_ops(tmp_path, run_eagerly("MatMul", 0, 20), run_eagerly("Add", 80, 20))
     assert (eager.percent, eager.percent_of_capture, eager.op_types) == (None, 40.0, ("Add", "MatMul"))

@@ -11,7 +11,7 @@ from tfperf.analysis.load import assemble
 from tfperf.report.model import Finding, Section
 from tfperf.report.shown import EVERYTHING, Detail, shown
 from tfperf.sections.functions import EAGER_OPS, TF_FUNCTIONS
-from tfperf.sections.functions.analysis import Functions, FunctionStats
+from tfperf.sections.functions.analysis import Functions, FunctionStats, sum_calls
 from tfperf.sections.functions.eager import EagerOps
 from tfperf.sections.functions.section import build, findings_of
 from tfperf.trace.steps.breakdown import CountedSteps
@@ -73,7 +73,7 @@ MS = 1_000_000_000
 
 def function(name: str, *, traced: int, traced_ms: int, called: int = 10, called_ms: int = 100) -> FunctionStats:
     calls, self_ps = {"traced": traced, "notTraced": called}, {"traced": traced_ms * MS, "notTraced": called_ms * MS}
-    return FunctionStats(name, calls, self_ps, tracing_count=traced, is_compiled=False)
+    return FunctionStats(name, calls, self_ps, tracing_count=traced, is_compiled=False, most_traced=traced)
 
 
 def eager(percent: int) -> EagerOps:
@@ -121,6 +121,13 @@ def test_tracing_more_than_five_times_is_a_hint() -> None:
     assert (
         finding.text == "Traced more than 5 times in this capture: train (6 of 16 calls traced, 9.1% of its self time)."
     )
+
+
+def test_tracings_of_several_hosts_do_not_add_up() -> None:
+    hosts = [function("train", traced=5, traced_ms=10) for _ in range(3)]
+    assert findings(*sum_calls(hosts, of_hosts=True)) == ()
+    (finding,) = findings(*sum_calls([*hosts, function("train", traced=6, traced_ms=10)], of_hosts=True))
+    assert finding.text.startswith("Traced more than 5 times in this capture: train (21 of 61 calls traced")
 
 
 def test_three_functions_are_named() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -70,7 +70,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def _wall_of_kind(self) -> Wall | None:
-        wall = self.results["wall"] if self.pace is None else self.results.hosts[self.pace]["wall"]
+        wall: Wall = self.of_pace("wall")
         is_known = wall.kind == self.summary.kind and wall.steady_count and wall.steady_ps
         return wall if is_known else None
 
@@ -112,6 +112,10 @@ class Case(Struct, frozen=True, kw_only=True):
     def host(self) -> str:
         """Return the name of the host that sets the pace; empty without one."""
         return "" if self.pace is None else self.results.hosts[self.pace].host
+
+    def of_pace(self, section: str) -> Any:
+        """Return the result of a section for the host that sets the pace, else for all hosts."""
+        return self.results[section] if self.pace is None else self.results.hosts[self.pace][section]
 
     def share(self, category: str) -> float:
         """Return the share of a category in the step, in percent; 0 if unknown."""

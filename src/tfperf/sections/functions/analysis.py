@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from operator import add
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,6 +77,8 @@ class FunctionStats(Struct, frozen=True):
     """Whether several functions of this name were traced; each function counts its own tracings."""
     changed: str = ""
     """Difference between the programs that XLA compiled for it; empty if unknown."""
+    most_traced: int = 0
+    """Calls that traced, on the host with most of them."""
 
     @property
     def call_count(self) -> int:
@@ -113,6 +116,8 @@ class JittedFunction(Struct, frozen=True):
     total_ps: int
     compiling_ps: int
     work_ps: int | None
+    most_compiling: int
+    """Calls that compiled, on the host with most of them."""
     changed: str = ""
 
 
@@ -259,7 +264,7 @@ _NAMELESS = ("", "XLA_Args")
 
 def combine(parts: list[Functions]) -> Functions:
     """Add up the calls of several hosts."""
-    calls = sum_calls(function for part in parts for function in part.functions)
+    calls = sum_calls((function for part in parts for function in part.functions), of_hosts=True)
     eager = sum_eager_ops([part.eager for part in parts])
     return Functions(calls, eager, sum_jitted([part.jitted for part in parts]))
 
@@ -295,12 +300,23 @@ def count_calls(trace: HostTrace) -> tuple[FunctionStats, ...]:
         mode, _, compiler = stat.texts[text].partition("-")
         sums = {mode: count}, {mode: total_ps}
         anew = mode == _MODES["traced"] and tracing_count > 0 and count >= _SEVERAL_FUNCTIONS
-        parts.append(FunctionStats(trace.names[name], *sums, tracing_count, compiler == "xla", compiling * count, anew))
+        parts.append(
+            FunctionStats(
+                trace.names[name],
+                *sums,
+                tracing_count,
+                compiler == "xla",
+                compiling * count,
+                anew,
+                most_traced=count if mode == _MODES["traced"] else 0,
+            )
+        )
     return sum_calls(parts)
 
 
-def sum_calls(parts: Iterable[FunctionStats]) -> tuple[FunctionStats, ...]:
-    """Add up the parts of each function, the largest self time first."""
+def sum_calls(parts: Iterable[FunctionStats], *, of_hosts: bool = False) -> tuple[FunctionStats, ...]:
+    """Add up the parts of each function, of one host or of several, the largest self time first."""
+    most = max if of_hosts else add
     sums: dict[str, FunctionStats] = {}
     for part in parts:
         before = sums.get(part.name, FunctionStats(part.name, {}, {}, 0, False))
@@ -313,6 +329,7 @@ def sum_calls(parts: Iterable[FunctionStats]) -> tuple[FunctionStats, ...]:
             before.compiling_calls + part.compiling_calls,
             before.is_made_anew or part.is_made_anew,
             before.changed or part.changed,
+            most(before.most_traced, part.most_traced),
         )
     return tuple(sorted(sums.values(), key=lambda function: (-function.total_self_ps, function.name)))
 
@@ -360,6 +377,7 @@ def jitted_functions(calls: JaxCalls, steps: Steps) -> JittedFunctions:
                 total_ps=int((calls.end - calls.start)[mine].sum()),
                 compiling_ps=int(calls.compile_ps[mine].sum()),
                 work_ps=int(calls.work.each_ps[ran].sum()) if len(ran) else None,
+                most_compiling=len(compiling),
             )
         )
     at = calls.start
@@ -478,6 +496,7 @@ def _plus(one: JittedFunction, other: JittedFunction) -> JittedFunction:
         total_ps=one.total_ps + other.total_ps,
         compiling_ps=one.compiling_ps + other.compiling_ps,
         work_ps=sum(known) if known else None,
+        most_compiling=max(one.most_compiling, other.most_compiling),
         changed=one.changed or other.changed,
     )
 

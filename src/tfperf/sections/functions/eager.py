@@ -104,6 +104,8 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
     busy_ps: int = 0
     capture_ps: int = 0
     """Wall time with an eager op running, inside or outside steps, and duration of the capture."""
+    step_counts: tuple[int, ...] = ()
+    """Number of steps of each of several hosts, in the order of the times per step."""
     is_recorded: bool = True
     """False if the trace has no event of running anything from Python, so that nothing is known."""
 
@@ -127,11 +129,14 @@ class EagerOps(Tabular, frozen=True, kw_only=True):
         return self.steps.sum(self.stretch_calls) / max(self.steps.count, 1)
 
     def fetches(self, kind: FetchKind) -> tuple[float, int, float]:
-        """Return the share of step time in fetches of a kind, the steps with fetches, and variables read in each."""
+        """Return the share of step time in fetches of a kind, the steps with fetches (with several hosts, those of the
+        host with most of them), and variables read in each.
+        """
         times = self.fetch_ps[FETCHES.index(kind)]
         has = (times > 0) & self.steps.counted
-        count = int(has.sum())
-        return self.steps.percent(times) or 0.0, count, float(self.variables[has].sum()) / max(count, 1)
+        of_hosts = np.split(has, np.cumsum(self.step_counts[:-1], dtype=np.int64))
+        variables = float(self.variables[has].sum()) / max(int(has.sum()), 1)
+        return self.steps.percent(times) or 0.0, max(int(steps.sum()) for steps in of_hosts), variables
 
     @property
     def own_types(self) -> tuple[str, ...]:
@@ -309,7 +314,8 @@ def joined(start: Int64s, end: Int64s, others: Int64s, longest_ps: int | Int64s 
 
 
 def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
-    """Add up the ops of several hosts; shares are of the steps of all hosts."""
+    """Add up the ops of several hosts; shares are of the steps of all hosts whose eager ops are known."""
+    parts = [part for part in parts if part.is_recorded] or parts
     sums: dict[str, tuple[int, int]] = {}
     for part in parts:
         for name, calls, total_ps in zip(part.op_types, part.calls.tolist(), part.total_ps.tolist(), strict=True):
@@ -332,7 +338,8 @@ def sum_eager_ops(parts: list[EagerOps]) -> EagerOps:
         step_calls=np.concatenate([part.step_calls for part in parts]),
         busy_ps=min(sum(part.busy_ps for part in parts), MOST),
         capture_ps=min(sum(part.capture_ps for part in parts), MOST),
-        is_recorded=any(part.is_recorded for part in parts),
+        step_counts=tuple(count for part in parts for count in part.step_counts or (len(part.eager_ps),)),
+        is_recorded=parts[0].is_recorded,
     )
 
 

@@ -67,7 +67,7 @@ def _of_jax(results: Results) -> Section:
 
 
 def _compiling(jitted: JittedFunctions) -> tuple[Finding, ...]:
-    often = [row for row in jitted.functions if row.compiling_calls > 1]
+    often = [row for row in jitted.functions if row.most_compiling > 1]
     again = [row for row in often if row.compiling_ps >= _LEAST_COMPILING * row.total_ps]
     again.sort(key=lambda row: -row.compiling_ps)
     if not again:
@@ -85,7 +85,7 @@ def findings_of(results: Functions, of: str) -> tuple[Finding, ...]:
     """Return findings on retracing and eager execution; `of` names the host."""
     functions, eager = results.functions, results.eager
     expensive = [function for function in functions if function.expensive_percent >= EXPENSIVE_PERCENT]
-    many_tracings = [function for function in functions if function.calls.get("traced", 0) > _MANY_TRACINGS]
+    many_tracings = [function for function in functions if function.most_traced > _MANY_TRACINGS]
     often = [function for function in many_tracings if function not in expensive]
     findings = []
     if expensive:
