@@ -237,6 +237,16 @@ def test_compilation_names_the_function_and_how_often(tmp_path: Path) -> None:
     assert bounds(found.causes[0].actions[0].step_ms) == pytest.approx((0.05 * (1 - 0.8 * 0.5), 0.055))
 
 
+@pytest.mark.parametrize(
+    ("version", "condition"),
+    [("2.21.0", ""), ("2.8.4", " (TensorFlow 2.9 or later)"), ("", " (TensorFlow 2.9 or later)")],
+)
+def test_advice_names_a_version_that_the_job_may_not_have(tmp_path: Path, version: str, condition: str) -> None:
+    facts = [plane(CAPTURE_PLANE, stats={"tensorflow_version": version})] if version else []
+    found = diagnosis(tmp_path, host(*traced(steps((OP, 100)), 0, 5)), *facts)
+    assert found.causes[0].actions[0].text.startswith(f"set input_signature or reduce_retracing=True{condition}, and")
+
+
 def test_first_calls_that_trace_are_warm_up(tmp_path: Path) -> None:
     # Only two steps are without a flag, so all of them count: 3 of 5 trace for half of their time.
     found = diagnosis(tmp_path, host(*traced(steps((OP, 100)), 0, 3)))

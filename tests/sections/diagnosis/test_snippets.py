@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any
 
@@ -14,7 +14,8 @@ import pytest
 from job_environment import needs_tensorflow, run_tensorflow
 from places import ROOT
 
-from tfperf.sections.diagnosis.catalogue import ADVICE, Advice
+from tfperf.sections.diagnosis.catalogue import ADVICE, Advice, with_open_conditions
+from tfperf.sections.diagnosis.program import Api
 
 SNIPPETS = [
     pytest.param(code, api, text, id=f"{code}-{api}")
@@ -62,15 +63,41 @@ def test_several_steps_in_a_function_go_on_with_the_same_iterator() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "since"), [("jit_compile=True", "2.8"), ("set_global_policy", "2.4"), ("steps_per_execution=", "2.4")]
+    ("option", "since"),
+    [
+        (" compile(jit_compile=True)", "2.8"),  # release notes
+        ("tf.function(jit_compile=True)", "2.5"),  # experimental_compile in the pages of 2.4
+        ("reduce_retracing=True", "2.9"),
+        ("mixed_precision", "2.4"),  # release notes: no longer experimental
+        ("steps_per_execution=", "2.4"),
+    ],
 )
-def test_options_of_keras_name_the_first_tensorflow_with_them(option: str, since: str) -> None:
-    texts = [text for advice in ADVICE.values() for text in (advice.texts.get("keras", ""), *_on_tpus(advice))]
-    assert all(f" (TensorFlow {since} or later)" in text for text in texts if option in text)
+def test_options_name_the_first_tensorflow_with_them(option: str, since: str) -> None:
+    texts = [text for advice in ADVICE.values() for text in (*_of_tensorflow(advice.texts), *_on_tpus(advice))]
+    with_it = [text for text in texts if option in f" {text}"]
+    assert with_it
+    assert all(f" (TensorFlow {since} or later)" in text for text in with_it)
+
+
+@pytest.mark.parametrize(
+    ("version", "text"),
+    [
+        (None, "a (TensorFlow 2.10 or later), b (TensorFlow 2.4 or later)"),
+        ((2, 3), "a (TensorFlow 2.10 or later), b (TensorFlow 2.4 or later)"),
+        ((2, 9), "a (TensorFlow 2.10 or later), b"),
+        ((2, 21), "a, b"),
+    ],
+)
+def test_a_known_version_meets_conditions(version: tuple[int, int] | None, text: str) -> None:
+    assert with_open_conditions("a (TensorFlow 2.10 or later), b (TensorFlow 2.4 or later)", version) == text
 
 
 def _on_tpus(advice: Advice) -> list[str]:
-    return [text for api, text in (advice.on_tpus or {}).items() if api != "jax"]
+    return _of_tensorflow(advice.on_tpus or {})
+
+
+def _of_tensorflow(texts: Mapping[Api, str]) -> list[str]:
+    return [text for api, text in texts.items() if api != "jax"]
 
 
 def test_most_changes_have_code() -> None:

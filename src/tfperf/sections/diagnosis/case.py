@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from tfperf.analysis.registry import Results
 from tfperf.base.units import PS_PER_MS, without_middle
 from tfperf.report.model import Quantity
-from tfperf.sections.diagnosis.catalogue import ADVICE
+from tfperf.sections.diagnosis.catalogue import ADVICE, with_open_conditions
 from tfperf.sections.diagnosis.cause import Action, Cause, Confidence, Evidence, Range, Whole
 from tfperf.sections.diagnosis.program import Program
 from tfperf.sections.memory.section import batch_that_fits
@@ -117,6 +118,14 @@ class Case(Struct, frozen=True, kw_only=True):
         """Return the result of a section for the host that sets the pace, else for all hosts."""
         return self.results[section] if self.pace is None else self.results.hosts[self.pace][section]
 
+    @property
+    def _tensorflow(self) -> tuple[int, int] | None:
+        """Return the lowest version of TensorFlow on the hosts; None if unknown."""
+        texts = {host.facts.tensorflow_version or "" for host in self.results["environment"]}
+        found = [re.match(r"(\d+)\.(\d+)", text) for text in texts]
+        known = [(int(version[1]), int(version[2])) for version in found if version]
+        return min(known) if known and len(known) == len(found) else None
+
     def share(self, category: str) -> float:
         """Return the share of a category in the step, in percent; 0 if unknown."""
         return 0.0 if category in self.unknown else self.summary.percent[category]
@@ -165,6 +174,7 @@ class Case(Struct, frozen=True, kw_only=True):
         text = advice.text(self.program.api, is_tpu=self.program.is_tpu)
         if text is None:
             return None
+        text = with_open_conditions(text, self._tensorflow)
         if code == "larger_batch" and (fits := batch_that_fits(self.results)) is not None:
             text += f": {fits.examples:,} may fit in memory"
         if code == "larger_batch" and self.summary.kind == INFERENCE:

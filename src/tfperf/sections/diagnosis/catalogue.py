@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -378,6 +379,14 @@ class Advice(Struct, frozen=True, kw_only=True):
         return "" if is_tpu and self.on_tpus is not None else self.snippets.get(api, "")
 
 
+_SINCE = re.compile(r" \(TensorFlow (\d+)\.(\d+) or later\)")
+
+
+def with_open_conditions(text: str, version: tuple[int, int] | None) -> str:
+    """Return a text without the conditions that this version of TensorFlow meets; all remain if it is unknown."""
+    return _SINCE.sub(lambda since: "" if version and version >= (int(since[1]), int(since[2])) else since[0], text)
+
+
 def everywhere(text: str) -> dict[Api, str]:
     """Return a text for every API."""
     return {"keras": text, "tensorflow": text, "jax": text}
@@ -400,6 +409,7 @@ _IF_DATASET_SERVES = "the arrays fit into memory twice, and making batches row b
 _COPY_AHEAD = "copy ahead: call jax.device_put on the next batch before waiting for the running step"
 _SHARD = "shard the batch over all devices (jax.sharding.NamedSharding)"
 _COMPILED_BY_XLA = "compile(jit_compile=True) (TensorFlow 2.8 or later)"
+_FUNCTION_COMPILED_BY_XLA = "tf.function(jit_compile=True) for the step (TensorFlow 2.5 or later)"
 _IN_FLOAT16 = "keras.mixed_precision.set_global_policy('mixed_float16') (TensorFlow 2.4 or later)"
 _IN_MIXED_BFLOAT16 = "keras.mixed_precision.set_global_policy('mixed_bfloat16') (TensorFlow 2.4 or later)"
 _IN_BFLOAT16 = "compute matrix products in bfloat16 (the dtype of layers), and keep parameters in float32"
@@ -536,8 +546,8 @@ ADVICE: Mapping[str, Advice] = {
         texts={
             "keras": "keep the shapes of batches constant (drop_remainder=True, padded batches)",
             "tensorflow": (
-                "set input_signature or reduce_retracing=True, and pass tensors, not Python numbers; create each "
-                "tf.function once, outside the loop"
+                "set input_signature or reduce_retracing=True (TensorFlow 2.9 or later), and pass tensors, not Python "
+                "numbers; create each tf.function once, outside the loop"
             ),
             "jax": (
                 "keep shapes (pad batches to a few sizes) and static arguments constant, and call jax.jit once, "
@@ -813,7 +823,7 @@ ADVICE: Mapping[str, Advice] = {
     "jit_compile": Advice(
         texts={
             "keras": f"{_COMPILED_BY_XLA}, which fuses small ops",
-            "tensorflow": "tf.function(jit_compile=True) for the step, which fuses small ops",
+            "tensorflow": f"{_FUNCTION_COMPILED_BY_XLA}, which fuses small ops",
         },
         saves=(0.3, 0.8),
         assumption="XLA can compile the model, and launches 1.5 to 5 times fewer kernels (a guess)",
@@ -951,7 +961,10 @@ ADVICE: Mapping[str, Advice] = {
             "keras": (
                 f"{_IN_FLOAT16}; 'mixed_bfloat16' on NVIDIA A100 or later; layer sizes and batch in multiples of 8"
             ),
-            "tensorflow": "compute in 16 bit: tf.keras.mixed_precision, or cast the inputs of layers to tf.bfloat16",
+            "tensorflow": (
+                "compute in 16 bit: tf.keras.mixed_precision (TensorFlow 2.4 or later), or cast the inputs of layers "
+                "to tf.bfloat16"
+            ),
             "jax": _IN_BFLOAT16,
         },
         on_tpus={**in_tensorflow(_IN_MIXED_BFLOAT16), "jax": _IN_BFLOAT16},
@@ -1402,7 +1415,7 @@ ADVICE: Mapping[str, Advice] = {
     "fuse_update": Advice(
         texts={
             "keras": f"{_COMPILED_BY_XLA}, which fuses the ops of the update, if XLA can compile the model",
-            "tensorflow": "tf.function(jit_compile=True) for the step, which fuses the ops of the update",
+            "tensorflow": f"{_FUNCTION_COMPILED_BY_XLA}, which fuses the ops of the update",
         },
         saves=(0.3, 0.8),
         assumption="XLA can compile the model, and reads and writes each variable once per update",
@@ -1415,7 +1428,7 @@ ADVICE: Mapping[str, Advice] = {
     "fuse_update_kernels": Advice(
         texts={
             "keras": f"{_COMPILED_BY_XLA}: XLA fuses the ops of the update, if it can compile the model",
-            "tensorflow": "tf.function(jit_compile=True) for the step: XLA fuses the ops of the update",
+            "tensorflow": f"{_FUNCTION_COMPILED_BY_XLA}: XLA fuses the ops of the update",
             "jax": (
                 "if the parameters are small and not sharded, update them as one array, inside the jitted step: "
                 "optax.flatten(optimizer), which copies gradients and updates"
