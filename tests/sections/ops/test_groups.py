@@ -24,11 +24,11 @@ from tfperf.sections.ops.groups import (
     NO_OP,
     NO_SCOPE,
     GroupTable,
+    ModelLayers,
     StackedBy,
     added_up,
     group_ops,
     is_backward,
-    layer_of,
     models_of,
     repeated_ops,
     scope_chart,
@@ -113,6 +113,36 @@ def test_a_scope_is_read_without_transforms(tmp_path: Path) -> None:
     assert {stack(key) for key in table.keys} == {("jit(f)", "head", "dot"), ("jit(f)", "mul")}
 
 
+KERAS_3 = (
+    "sequential_1/dense_1/MatMul",
+    "gradient_tape/sequential_1/dense_1_2/MatMul/MatMul",
+    "sequential_1/head_1/Add",
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "layers"),
+    [
+        # Keras 3 enters the scopes of `dense`, `dense_1` and `head` twice.
+        ((*KERAS_3, "adam/Square"), ["dense", "dense_1", "head", "adam (optimizer)"]),
+        ((*KERAS_3, "compile_loss/mse/sub"), ["dense", "dense_1", "head", "compile_loss"]),
+        (("sequential_1/conv2d_2_1/convolution", "sequential_1/resize/Add"), ["conv2d_2", "resize"]),
+        # The number tells calls of one layer apart, or scopes of a program.
+        (("m_1/head_1/Add", "m_1/head_3/Add", "sgd_1/Sub"), ["head_1", "head_3", "sgd_1 (optimizer)"]),
+        # Nothing shows the version, or it is Keras 2, or JAX.
+        (KERAS_3, ["dense_1", "dense_1_2", "head_1"]),
+        (
+            ("sequential_7/conv2d_7/Conv2D", "sequential_7/dense_11/MatMul", "Adam/mul"),
+            ["conv2d_7", "dense_11", "Adam"],
+        ),
+        (("jit(f)/jvp(block_1)/dot_general", "jit(f)/adam/mul"), ["block_1", "adam (optimizer)"]),
+    ],
+)
+def test_a_layer_of_keras_3_has_the_name_that_the_program_gave_it(names: tuple[str, ...], layers: list[str]) -> None:
+    of_model = ModelLayers(OpKey(name, "") for name in names)
+    assert [of_model.of(name).replace("Adam (optimizer)", "Adam") for name in names] == layers
+
+
 def test_without_a_model_around_them_layers_are_the_outermost_scopes(tmp_path: Path) -> None:
     table = host_ops(
         tmp_path, dense__MatMul=5, dense__BiasAdd=2, gradient_tape__dense__MatMul__MatMul_1=4, out__MatMul=1
@@ -175,9 +205,9 @@ def test_scopes_of_jax_are_read_without_its_transforms(name: str, layer: str) ->
         "jvp(block_3)/mlp",
         "jvp(block_3)/attn",
     )
-    models = models_of(OpKey(f"jit(train)/{scope}/dot_general", "") for scope in scopes)
-    assert models == {"M"}, "blocks are repeated layers"
-    assert layer_of(name, models) == layer
+    keys = [OpKey(f"jit(train)/{scope}/dot_general", "") for scope in scopes]
+    assert models_of(keys) == {"M"}, "blocks are repeated layers"
+    assert ModelLayers(keys).of(name) == layer
 
 
 def test_the_backward_pass_is_told_by_its_scope() -> None:

@@ -34,7 +34,14 @@ def op(name: str, category: str, time_us: int, **facts: Any) -> HloOp:
 
 
 PRODUCT = op(
-    "dot.1", "dot", 40, flops=2e7, bytes=1e5, precision="fp32", framework_op="jit(f)/jit(main)/net/dense/dot_general"
+    "dot.1",
+    "dot",
+    40,
+    flops=2e7,
+    bytes=1e5,
+    precision="fp32",
+    framework_op="jit(f)/jit(main)/net/dense/dot_general",
+    layer="net",
 )
 """Compute-bound: 20 us at the peak, so it reaches 50% and wastes 20 us."""
 SUM = op("fusion.2", "loop fusion", 20, flops=0.0, bytes=1.5e6, precision="fp32", framework_op="jit(f)/net/add")

@@ -34,7 +34,7 @@ from tfperf.sections.idle.analysis import CAUSE_TEXTS
 from tfperf.sections.idle.analysis import Cause as IdleCause
 from tfperf.sections.memory.section import CAPACITY_PERCENT, findings_of, is_full
 from tfperf.sections.ops.analysis import OpKey
-from tfperf.sections.ops.groups import NO_SCOPE, is_backward, layer_of, models_of
+from tfperf.sections.ops.groups import NO_SCOPE, ModelLayers, is_backward, is_of_optimizer
 from tfperf.sections.overview.summary import share_of_step
 from tfperf.sections.roofline.bounds import LOW_PERCENT, judge
 from tfperf.sections.xla import plans_of
@@ -514,10 +514,10 @@ def _by_layer(whole: int, ops: Sequence[_OpOfMemory]) -> _Contents:
     forward: list[tuple[str, int, bool]] = []
     for op, size, is_wide in ops:
         is_forward = not is_backward(op) and ("jvp(" in op or not marks_forward)
-        if is_forward and not layer_of(op).endswith("(optimizer)"):
+        if is_forward and not is_of_optimizer(op):
             forward.append((shown_name(op), size, is_wide))
     # A scope is a repeated layer if others have the same name but for the numbers: of the outermost such scope.
-    models = models_of(OpKey(name, "") for name, *_ in forward)
+    layers = ModelLayers(OpKey(name, "") for name, *_ in forward)
     alike = defaultdict[str, set[str]](set)
     scopes = {name: list(accumulate(name.split("/")[:-1], "{}/{}".format)) for name, *_ in forward}
     for scope in {each for of_name in scopes.values() for each in of_name}:
@@ -525,7 +525,7 @@ def _by_layer(whole: int, ops: Sequence[_OpOfMemory]) -> _Contents:
     sums = Counter[str]()
     for name, size, _ in forward:
         repeated = next((scope for scope in scopes[name] if len(alike[_NUMBER.sub("*", scope)]) > 1), "")
-        layer = _NUMBER.sub("*", repeated.rpartition("/")[2]) if repeated else layer_of(name, models)
+        layer = _NUMBER.sub("*", repeated.rpartition("/")[2]) if repeated else layers.of(name)
         sums[layer] += size
     return _Contents(
         bytes=whole,

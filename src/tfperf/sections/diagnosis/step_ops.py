@@ -37,7 +37,7 @@ from tfperf.base.arrays import (
 )
 from tfperf.base.units import percent
 from tfperf.sections.ops.analysis import OpKey
-from tfperf.sections.ops.groups import NO_SCOPE, PATH_READ, is_backward, layer_of, models_of, without_transforms
+from tfperf.sections.ops.groups import NO_SCOPE, PATH_READ, ModelLayers, is_backward, without_transforms
 from tfperf.trace.event_names import HOST_CALLBACK, mask, parse_op
 from tfperf.trace.host.host_ops import compiled_ops
 from tfperf.trace.host.host_state import HostStates, State
@@ -252,9 +252,9 @@ def step_ops(
     loops = _loops(trace, events, full_names, steps, recurrent=False)
     recurrent = _loops(trace, events, full_names, steps, recurrent=True)
     kinds = {kind: _by_step(parts, np.where(of_kind, 0, -1), 1, count)[0] for kind, of_kind in flags.items()}
-    models = models_of(keys)
+    of_model = ModelLayers(keys)
     shown, op = text_index([_shown_op(each) for each in keys])
-    layers, layer = text_index([_layer(each, models) for each in keys])
+    layers, layer = text_index([_layer(each, of_model) for each in keys])
     op_ps = np.bincount(op[parts.key], parts.ps, len(shown)).astype(np.float64)
     layer_ps = np.bincount(layer[parts.key], parts.ps, len(layers)).astype(np.float64)
     first = {kind: _largest(op_ps, op[of_kind]) for kind, of_kind in flags.items()}
@@ -320,9 +320,9 @@ def _shown_op(key: OpKey) -> str:
     return key.name if not kind or kind.casefold() in key.name.casefold().rpartition("/")[2] else f"{key.name} ({kind})"
 
 
-def _layer(key: OpKey, models: frozenset[str]) -> str:
+def _layer(key: OpKey, layers: ModelLayers) -> str:
     """Return the layer of an op and its gradient; the op itself if it has no named scope."""
-    layer = layer_of(key.name, models)
+    layer = layers.of(key.name)
     return key.name.rpartition("/")[2] if layer == NO_SCOPE else layer
 
 

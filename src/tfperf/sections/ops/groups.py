@@ -41,10 +41,12 @@ _NO_MODEL = re.compile(
     r"(?:lstm|gru|\w*rnn|bidirectional|time_distributed|\w*(?:loss|entropy|error|divergence|metrics))(?:_\d+)?",
     re.IGNORECASE,
 )
-_OPTIMIZER = re.compile(
-    r"(?:adam|adamw|adamax|nadam|sgd|momentum|rmsprop|adagrad|adadelta|adafactor|ftrl|lamb|lion|muon|lossscale\w*)(?:_\d+)?",
-    re.IGNORECASE,
+_OPTIMIZERS = (
+    r"(?:adam|adamw|adamax|nadam|sgd|momentum|rmsprop|adagrad|adadelta|adafactor|ftrl|lamb|lion|muon|lossscale\w*)"
 )
+_OPTIMIZER = re.compile(rf"{_OPTIMIZERS}(?:_\d+)?", re.IGNORECASE)
+_KERAS_3 = re.compile(rf"(?!.*jit\()(?:.*/)?(?:{_OPTIMIZERS}(?:_\d+)?/|compile_loss/|convolution(?:/|$))")
+"""Names of ops of Keras 3 in TensorFlow. Keras 2 has `Adam/`, and `conv2d/Conv2D`."""
 _OF_OPTIMIZER = " (optimizer)"
 PATH_READ = 4096
 """Characters of a name that are read, because hostile files contain long names."""
@@ -101,13 +103,13 @@ def group_ops(table: OpTable, by: Grouping, keep: Bools | None = None) -> GroupT
     """Add up ops by group; `keep` (one entry per op) omits other ops, but shares remain those of all ops."""
     rows = np.arange(len(table)) if keep is None else np.flatnonzero(keep)
     keys = [table.keys[row] for row in rows.tolist()]
-    models = models_of(table.keys) if by == "layer" else frozenset()
+    layers = ModelLayers(table.keys if by == "layer" else ())
 
     def name_of(key: OpKey) -> str:
         if by == "type":
             return key.type or "Unknown"
         group = group_without_path(key) or (
-            layer_of(key.name, models) if by == "layer" else without_transforms(key.name).rpartition("/")[0]
+            layers.of(key.name) if by == "layer" else without_transforms(key.name).rpartition("/")[0]
         )
         return group or NO_SCOPE
 
@@ -199,15 +201,45 @@ def models_of(keys: Iterable[OpKey]) -> frozenset[str]:
     return frozenset(root for root in models if not _NO_MODEL.fullmatch(root))
 
 
-def layer_of(name: str, models: frozenset[str] = frozenset()) -> str:
-    """Return the layer: the scope below the model, or the outermost scope without a model."""
+class ModelLayers:
+    """The layers of the model with these ops."""
+
+    def __init__(self, keys: Iterable[OpKey] = ()) -> None:
+        keys = list(keys)
+        self._models, self._names = models_of(keys), dict[str, str]()
+        if any(_KERAS_3.match(key.name) for key in keys):
+            self._names = _names_in_keras_3({self._scope(key.name) for key in keys if not group_without_path(key)})
+
+    def of(self, name: str) -> str:
+        """Return the layer of an op: the scope below the model, or the outermost scope without a model."""
+        scope = self._scope(name)
+        return self._names.get(scope, scope)
+
+    def _scope(self, name: str) -> str:
+        path = _path(name)
+        if not path:
+            return NO_SCOPE
+        if is_of_optimizer(name):
+            return path[0] + _OF_OPTIMIZER
+        is_model = path[0] in self._models or _MODEL.fullmatch(path[0])
+        return path[1] if is_model and len(path) > 1 else path[0]
+
+
+def is_of_optimizer(name: str) -> bool:
+    """Return whether an op belongs to an optimizer, by its scope."""
     path = _path(name)
-    if not path:
-        return NO_SCOPE
-    if _OPTIMIZER.fullmatch(path[0]):
-        return path[0] + _OF_OPTIMIZER
-    is_model = path[0] in models or _MODEL.fullmatch(path[0])
-    return path[1] if is_model and len(path) > 1 else path[0]
+    return bool(path and _OPTIMIZER.fullmatch(path[0]))
+
+
+def _names_in_keras_3(scopes: Iterable[str]) -> dict[str, str]:
+    """Return the names of layers by scope, where they differ.
+
+    Keras 3 enters the scope of a layer twice, to build it and to call it, and TensorFlow adds a number to the second
+    scope: `dense` is in `dense_1`, and `dense_1` in `dense_1_2`. The number stays if other scopes differ only in it.
+    """
+    names = {scope: re.sub(r"(?<=.)_\d+$", "", scope) if scope[0].islower() else scope for scope in scopes}
+    count = Counter(names.values())
+    return {scope: name for scope, name in names.items() if name != scope and count[name] == 1}
 
 
 # --- ops of replicas and of repeated layers, added up ---
@@ -263,7 +295,7 @@ _TIMES = FlameScale(unit="ms", divisor=int(PS_PER_MS), separator="/")
 
 def stacker(keys: Sequence[OpKey], by: StackedBy) -> Callable[[OpKey], Stack]:
     """Return a function that returns the stack of an op among `keys`."""
-    models = models_of(keys) if by == "layer" else frozenset()
+    layers = ModelLayers(keys if by == "layer" else ())
 
     def stack(key: OpKey) -> Stack:
         group = group_without_path(key)
@@ -272,8 +304,8 @@ def stacker(keys: Sequence[OpKey], by: StackedBy) -> Callable[[OpKey], Stack]:
         if group:
             return (group, key.name or key.type)
         if by == "layer":
-            layer = layer_of(key.name, models)
-            passes = () if layer.endswith(_OF_OPTIMIZER) else (BACKWARD if is_backward(key.name) else FORWARD,)
+            layer = layers.of(key.name)
+            passes = () if is_of_optimizer(key.name) else (BACKWARD if is_backward(key.name) else FORWARD,)
             return (layer, *passes, key.type or key.name)
         scopes = tuple(scope for scope in without_transforms(key.name).split("/") if scope)
         return scopes if len(scopes) > 1 else (NO_SCOPE, key.name or key.type)

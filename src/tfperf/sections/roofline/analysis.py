@@ -17,8 +17,8 @@ from tfperf.base.arrays import MOST, Bools, Int64s, capped_sum, covers, group_eq
 from tfperf.base.display import Plotted
 from tfperf.base.units import PS_PER_US, percent
 from tfperf.formats.hlo.cost_rules import Product
-from tfperf.sections.ops.analysis import op_runs
-from tfperf.sections.ops.groups import NO_SCOPE, layer_of
+from tfperf.sections.ops.analysis import OpKey, op_runs
+from tfperf.sections.ops.groups import NO_SCOPE, ModelLayers
 from tfperf.sections.roofline.bounds import Bound, Judged, Work, judge, time_by_bound
 from tfperf.sections.xla.analysis import Xla, capped_total, common_peaks, device_ps
 from tfperf.trace.device.device_peaks import DevicePeaks, Precision, peaks_of
@@ -189,17 +189,13 @@ class FrameworkOp(Struct, frozen=True, kw_only=True):
     module: str = ""
     program_id: int | None = None
     source: str = ""
+    layer: str = ""
+    """The layer of the model; empty without one."""
 
     @property
     def framework_op(self) -> str:
         """Return the op name, as for HLO ops."""
         return self.op
-
-    @property
-    def layer(self) -> str:
-        """Return the layer of the model; empty without one."""
-        layer = layer_of(self.op)
-        return "" if layer == NO_SCOPE else layer
 
     @property
     def array_types(self) -> str:
@@ -266,6 +262,7 @@ def analyze(host: Host) -> FrameworkWork:
         return FrameworkWork()
     layers = Layers(group.shapes for group in groups)
     counted = union(steps.start_ps[steps.headline], steps.end_ps[steps.headline])
+    of_model = ModelLayers(OpKey(group.shapes.name, group.shapes.type) for group in groups)
     found, untold = [], Counter[str]()
     for group in groups:
         of_run = work_of(group.shapes, layers) if group.is_counted else None
@@ -285,6 +282,7 @@ def analyze(host: Host) -> FrameworkWork:
             bytes=None if of_run.bytes is None else float(of_run.bytes),
             precision=of_run.precision,
             product=of_run.product,
+            layer=of_model.of(group.shapes.name).replace(NO_SCOPE, ""),
         )
         found.append(op)
     return FrameworkWork(

@@ -184,11 +184,14 @@ def _buffers(results: Results) -> Data | None:
     rows = [(module, name, plan, each) for module, name, plan in plans_of(results["xla"]) for each in plan.buffers]
     if not rows:
         return None
-    from tfperf.sections.ops.groups import NO_SCOPE, layer_of
+    from tfperf.sections.ops.analysis import OpKey
+    from tfperf.sections.ops.groups import NO_SCOPE, ModelLayers
 
     rows.sort(key=lambda row: -row[3].bytes)
     buffers = [each for *_, each in rows]
-    layers = [layer_of(each.framework_op) if each.framework_op else NO_SCOPE for each in buffers]
+    names = [op.framework_op for op in results["xla"].ops] + [each.framework_op for each in buffers]
+    of_model = ModelLayers(OpKey(name, "") for name in names)
+    layers = [of_model.of(each.framework_op) for each in buffers]
     texts = ("opcode", "framework_op", "source", "shape")
     return {
         **_places([row[:3] for row in rows]),

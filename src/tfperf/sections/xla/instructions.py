@@ -16,8 +16,8 @@ from tfperf.formats.hlo.cost_rules import is_attention, sizes_of, vmem_bytes
 from tfperf.formats.hlo.messages import accessed_bytes
 from tfperf.formats.hlo.model import HOST_MEMORY, BufferSizes, Instruction, Module, ProductPrecision
 from tfperf.formats.wire.event_columns import MODULE_LINE, OP_LINES
-from tfperf.sections.ops.analysis import op_runs
-from tfperf.sections.ops.groups import NO_SCOPE, layer_of
+from tfperf.sections.ops.analysis import OpKey, op_runs
+from tfperf.sections.ops.groups import NO_SCOPE, ModelLayers
 from tfperf.sections.roofline.bounds import Work
 from tfperf.trace.device.device_peaks import Precision, capability, vendor
 from tfperf.trace.device.device_work import DeviceOp, DeviceWork, trace_texts
@@ -259,7 +259,8 @@ def joined_ops(trace: HostTrace, ops: Iterable[OpTime], programs: Mapping[int | 
         recorded = {stat: values[op.name] for stat, values in stats.items() if op.name in values}
         program = op.key.program
         joined.append(_joined_op(trace, op, recorded, programs.get(program), costs.get(program)))
-    return joined
+    layers = ModelLayers(OpKey(each.framework_op, "") for each in joined)
+    return [replace(each, layer=layers.of(each.framework_op).replace(NO_SCOPE, "")) for each in joined]
 
 
 def _joined_op(
@@ -268,7 +269,6 @@ def _joined_op(
     facts: dict[str, Any] = {field: str(recorded[stat]) for field, stat in _NAME_STATS.items() if stat in recorded}
     if "framework_op" in facts:
         facts["framework_op"] = parse_op(facts["framework_op"]).name
-    facts |= _layer(facts.get("framework_op", ""))
     cost = OpCost()
     if module is not None and costs is not None:
         at = module.by_name.get(op.key.op) or module.by_name.get(facts.get("stands_for", ""))
@@ -362,7 +362,7 @@ def _facts_of_program(module: Module, computation: int, place: int) -> dict[str,
         "sizes": sizes_of(instruction, operands),
         "converted": _converted(module, computation, instruction),
     }
-    return {field: value for field, value in facts.items() if value} | _layer(instruction.metadata.op_name)
+    return {field: value for field, value in facts.items() if value}
 
 
 _KEEPS_VALUES = frozenset(("bitcast", "broadcast", "copy", "multiply", "reshape", "slice", "transpose"))
@@ -421,11 +421,6 @@ def _family(module: Module, instruction: Instruction) -> Family | None:
             inside.update(part.opcode for part in called.instructions)
             waiting += (part for part in called.instructions if part.opcode == "fusion")
     return family_of_opcodes(frozenset(inside), root, instruction.target)
-
-
-def _layer(framework_op: str) -> dict[str, Any]:
-    layer = layer_of(framework_op) if framework_op else NO_SCOPE
-    return {} if layer == NO_SCOPE else {"layer": layer}
 
 
 _TPU_FLOATS = ("fp32", "fp16")

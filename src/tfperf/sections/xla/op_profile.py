@@ -16,7 +16,7 @@ from tfperf.analysis.registry import By
 from tfperf.base.units import PS_PER_MS
 from tfperf.formats.wire.event_columns import unsigned
 from tfperf.report.flame_tree import flame_tree, widest
-from tfperf.sections.ops.groups import NO_SCOPE, layer_of, without_transforms
+from tfperf.sections.ops.groups import NO_SCOPE, without_transforms
 from tfperf.sections.roofline.bounds import Work
 from tfperf.sections.xla.analysis import Xla
 from tfperf.sections.xla.instructions import HloOp
@@ -109,6 +109,6 @@ def _groups(op: HloOp, by: By) -> Iterator[str]:
         ]
         yield from scopes or (NO_SCOPE,)
     elif by == "layer":
-        yield layer_of(op.framework_op) if op.framework_op else NO_SCOPE
+        yield op.layer or NO_SCOPE
     else:
         yield op.category or "(unknown category)"
