@@ -17,6 +17,8 @@ from tfperf.base.arrays import (
     difference,
     distinct,
     distinct_index,
+    distinct_rows,
+    group_equal,
     group_sums,
     intersection,
     is_any,
@@ -58,6 +60,20 @@ def test_large_and_negative_numbers_are_told_apart_too() -> None:
     values = np.array([1 << 62, -5, 1 << 62, 0])
     unique, index = distinct_index(values)
     assert (unique.tolist(), index.tolist()) == ([-5, 0, 1 << 62], [2, 0, 2, 1])
+
+
+@given(numbers, st.sampled_from([1, 100, 1 << 20, 1 << 60]))
+def test_equal_rows_are_found_whatever_their_size(values: list[int], scale: int) -> None:
+    """Small numbers are found in a table, larger ones sorted as 16 or 64 bits, the largest by column."""
+    columns = [np.array(values, np.int64) * scale, np.array(values[::-1], np.int64) * scale // 2]
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
+    first, index = distinct_rows(columns)
+    assert [rows[place] for place in first.tolist()] == sorted(set(rows))
+    assert first.tolist() == [rows.index(row) for row in sorted(set(rows))]
+    assert [rows[first[place]] for place in index.tolist()] == rows
+    order, starts = group_equal(columns)
+    assert [rows[place] for place in order.tolist()] == sorted(rows)
+    assert order[starts].tolist() == first.tolist()
 
 
 @given(st.lists(st.sampled_from("abc")))
