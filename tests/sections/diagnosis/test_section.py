@@ -248,20 +248,24 @@ def test_what_a_cause_rests_on_is_there(reports: list[tuple[Path, Report]]) -> N
 
 
 @pytest.mark.parametrize(
-    ("high_ms", "expected"),
+    ("high_ms", "cost_ms", "expected"),
     [
-        (9.0, "use more calls (step 10.0 -> 4.00 to 9.00 ms)"),
-        (12.0, "use more calls (step 10.0 -> 4.00 to 12.0 ms, if the function waits; else nothing is gained)"),
+        (9.0, 6.0, "use more calls (step 10.0 -> 4.00 to 9.00 ms)"),
+        (9.0, 5.5, "use more calls (step 10.0 -> 4.00 to 9.00 ms)"),  # less than the noise
+        (9.0, 5.0, "use more calls (step 10.0 -> 4.00 to 9.00 ms, below 5.00 if the rest gets faster)"),
+        (12.0, 5.0, "use more calls (step 10.0 -> 4.00 to 12.0 ms, if the function waits; else nothing is gained)"),
     ],
 )
-def test_a_range_above_the_step_of_today_says_why(high_ms: float, expected: str) -> None:
+def test_a_range_that_is_above_today_s_step_or_below_the_rest_says_why(
+    high_ms: float, cost_ms: float, expected: str
+) -> None:
     action = Action(
         code="parallel_map", text="use more calls; where order does not matter", step_ms=Range(4.0, high_ms),
         assumption="the function waits; else nothing is gained", url="",
     )  # fmt: skip
     cause = Cause(
         code="input_wait", title="Waiting for input", kind="train", detail="the blocking tf.data stage is Map",
-        cost_ms=Range(6.0, 6.0), cost_percent=Range(60.0, 60.0), confidence="high", rests_on=(),
-        actions=(action,), gain_ms=2.0, step_ms=10.0,
+        cost_ms=Range(cost_ms, cost_ms), cost_percent=Range(10.0 * cost_ms, 10.0 * cost_ms), confidence="high",
+        rests_on=(), actions=(action,), gain_ms=2.0, step_ms=10.0,
     )  # fmt: skip
     assert finding_of(cause).action == expected

@@ -229,7 +229,8 @@ def test_several_pipelines_are_told_apart(tmp_path: Path) -> None:
 
 def test_what_if_holds_what_promises_a_gain(tmp_path: Path) -> None:
     data = known(WHAT_IF.data(results(tmp_path)))
-    changes = ["cache() after map()", "parallel calls in map()", "prefetch() at the end"]
+    # The cache is better by less than 5% of the step, so it is not first.
+    changes = ["parallel calls in map()", "cache() after map()", "prefetch() at the end"]
     assert list(data["what"]) == ["no tf.data work (lower bound)", *changes]
     assert list(data["stage"]) == [None, "Map", "Map", None]
     titles = [column.title for column in WHAT_IF.columns if column.key in ("low_ms", "high_ms")]
@@ -246,7 +247,7 @@ def test_the_program_is_told_as_it_is_and_with_each_change(tmp_path: Path) -> No
     data = known(CODE.data(results(tmp_path)))
     assert list(zip(*data.values(), strict=True)) == [
         ("as it is", "ds.map(f)", None),
-        ("cache", "ds.map(f).cache()", ".cache()"),
         ("parallel_map", f"ds.map(f, {AUTOTUNE})", f".map(f, {AUTOTUNE})"),
+        ("cache", "ds.map(f).cache()", ".cache()"),
         ("prefetch", "ds.map(f).prefetch(tf.data.AUTOTUNE)", ".prefetch(tf.data.AUTOTUNE)"),
     ]

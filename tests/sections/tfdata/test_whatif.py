@@ -31,6 +31,7 @@ from tfperf.sections.tfdata.advice import actions_of
 from tfperf.sections.tfdata.pipeline import Pipeline
 from tfperf.sections.tfdata.whatif import (
     COLD,
+    FASTEST,
     LAUNCH_PS,
     LOCK,
     LOCK_SLOWDOWN,
@@ -291,12 +292,23 @@ def test_noise_and_other_errors_add_up_as_squares() -> None:
 def test_work_after_waiting_is_slower() -> None:
     half = model(Rivals(), consumer_ms=30)
     middle, ratio = 30 * (1 - sum(COLD) / 2 / 2), (1 - COLD[0] / 2) / (1 - COLD[1] / 2)
-    assert half.alone_ms == pytest.approx((middle / math.sqrt(ratio), middle * math.sqrt(ratio)))
+    assert half.alone_ms == pytest.approx((middle / math.sqrt(ratio), 30)), "at most as long as now"
+    assert half.free_ms() == with_noise(*half.alone_ms)
+
+
+def test_work_that_no_change_touches_keeps_a_part_of_its_time() -> None:
+    many = model(Rivals(native=9.0, python=1.0), consumer_ms=40)
+    assert 40 / many.slowdowns[1] < 10
+    assert many.alone_ms[0] == FASTEST * 40
+    assert many.free_ms()[0] == many.range_ms(load(0, 40), load(0, 40))[0] == FASTEST * 40
+    of_device = model(Rivals(native=9.0), consumer_ms=40, has_device=True)
+    assert of_device.alone_ms == (40, 40), "work on a device takes as long as now"
 
 
 def test_the_rest_of_a_step_gets_faster_with_what_goes_away() -> None:
     assert faster_without(0.0, 60.0) == 60.0
     assert faster_without(0.5, 30.0) == pytest.approx(30.0 * (1.0 - COLD[1] / 2.0))
+    assert faster_without(0.9, 30.0) == FASTEST * 30.0
 
 
 def test_input_adds_what_rivals_take_and_what_work_after_waiting_takes_longer() -> None:
@@ -322,10 +334,10 @@ def test_the_same_work_keeps_all_cores_busy_as_long_as_today() -> None:
 
 
 def test_what_is_unknown_of_rivals_and_of_waiting_adds_up_as_squares() -> None:
-    half = model(TWO, consumer_ms=30)
-    (least, most), (warm, warmest) = half.slowdowns, (1 - COLD[0] / 2, 1 - COLD[1] / 2)
-    low, high = half.alone_ms
-    assert low * high == pytest.approx(30 * (1 - sum(COLD) / 4) / least * 30 * (1 - sum(COLD) / 4) / most)
+    busy = model(TWO, consumer_ms=50)  # it waits for a sixth of the step
+    (least, most), (warm, warmest) = busy.slowdowns, (1 - COLD[0] / 6, 1 - COLD[1] / 6)
+    low, high = busy.alone_ms
+    assert low * high == pytest.approx(50 * (1 - sum(COLD) / 12) / least * 50 * (1 - sum(COLD) / 12) / most)
     of_rivals, of_waiting = math.log(most / least) / 2, math.log(warm / warmest) / 2
     assert math.log(high / low) / 2 == pytest.approx(math.hypot(of_rivals, of_waiting))
 

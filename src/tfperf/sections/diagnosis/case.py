@@ -90,6 +90,12 @@ class Case(Struct, frozen=True, kw_only=True):
         fastest_ms = 0.0 if wall is None else (wall.fastest_ps or 0) / PS_PER_MS
         return with_noise(fastest_ms, fastest_ms)[0]
 
+    @property
+    def _input_ms(self) -> float:
+        """Return the time in which the average step waits for batches, or for copies of them."""
+        time = self.summary.step_time_ms
+        return 0.0 if time is None else (self.share("input_wait") + self.share("host_to_device")) * time.average / 100.0
+
     def over_wall(self) -> Case:
         """Return the same case with percentages and estimates relative to wall time per step; requires `wall`."""
         wall = self.wall
@@ -167,8 +173,8 @@ class Case(Struct, frozen=True, kw_only=True):
         """Return an action that saves a share of this cost; None if it does not apply to this API.
 
         `share` (0 to 1) and its assumption are from the trace, if available; else those of the advice. At best, the
-        rest of the step on a host gets faster, too (`faster_without`), unless the cost includes that already. If the
-        cost is outside averaged steps, these show how fast the rest gets.
+        remaining work of a step on a host gets faster, too (`faster_without`), unless the cost includes that already;
+        waiting for input does not. If the cost is outside averaged steps, these show how fast the rest gets.
         """
         advice = ADVICE[code]
         text = advice.text(self.program.api, is_tpu=self.program.is_tpu)
@@ -184,7 +190,8 @@ class Case(Struct, frozen=True, kw_only=True):
         rest_ms = Range(1.0 - most, 1.0 - least).scaled(self.step_ms)
         is_on_host = not self.results.has_device and not self.results.has_several_hosts
         rest_gets_faster &= is_on_host and not advice.is_per_examples
-        low_ms = faster_without(most, rest_ms.low) if rest_gets_faster else rest_ms.low
+        waits_ms = min(self._input_ms, rest_ms.low)
+        low_ms = waits_ms + faster_without(most, rest_ms.low - waits_ms) if rest_gets_faster else rest_ms.low
         low_ms = max(low_ms, min(self._fastest_ms, rest_ms.low))
         return Action(
             code=code,

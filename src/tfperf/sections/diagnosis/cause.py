@@ -15,6 +15,7 @@ from tfperf.sections.overview.summary import Summary
 Confidence = Literal["high", "medium", "low"]
 Whole = Literal["step", "wall"]
 """The average step; or the wall time per step, from the first step to the last one."""
+_ROUNDING = 1e-6
 
 
 class Range(Struct, frozen=True):
@@ -112,6 +113,14 @@ class Cause(Struct, frozen=True, kw_only=True):
             return None
         saved = 100.0 * (1.0 - after_ms / self.step_ms)
         return saved if self.cost_percent is None else min(saved, self.cost_percent.high)
+
+    def unless_rest_gets_faster(self, action: Action) -> float | None:
+        """Return the step time without the whole cost, if the estimate of the action is less at best; else None."""
+        after, cost = action.step_ms, self.cost_ms
+        if after is None or cost is None or action.is_per_examples or after.high > self.step_ms:
+            return None
+        rest_ms = self.step_ms - cost.high
+        return rest_ms if after.low <= rest_ms - _ROUNDING * self.step_ms else None
 
     @property
     def gain(self) -> float:

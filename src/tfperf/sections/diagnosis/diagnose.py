@@ -32,7 +32,6 @@ _MOSTLY_STEPS = 0.95
 WORTH_FIXING = 0.03
 """Minimum likely gain of a cause, as a share of the step; below it, the diagnosis reports no cause worth fixing."""
 _REST_GETS_FASTER = "at best, the rest of the step gets faster, too"
-_ROUNDING = 1e-6
 _RULES: tuple[Callable[[Case], Cause | None], ...] = (
     waiting_causes.straggler,
     host_causes.iterator_per_step,
@@ -130,10 +129,7 @@ def diagnose(results: Results) -> Diagnosis:
 
 def _explained(cause: Cause, action: Action) -> Action:
     """Return the action; its assumption states why the step may get shorter than without the whole cause."""
-    step_ms, cost_ms = action.step_ms, cause.cost_ms
-    if step_ms is None or cost_ms is None or action.is_per_examples or step_ms.high > cause.step_ms:
-        return action
-    if step_ms.low > cause.step_ms - cost_ms.high - _ROUNDING * cause.step_ms:
+    if cause.unless_rest_gets_faster(action) is None:
         return action
     return replace(action, assumption="; ".join(filter(None, (action.assumption, _REST_GETS_FASTER))))
 

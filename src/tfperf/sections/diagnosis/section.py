@@ -22,6 +22,7 @@ from tfperf.sections.gaps import topics
 from tfperf.sections.overview.section import from_to, input_cost, whose_input
 from tfperf.sections.overview.summary import of_steps, share_of_step, step_after, usual_step_time
 from tfperf.sections.requests import latency_facts, lost_latency
+from tfperf.sections.tfdata.whatif import NOISE
 from tfperf.sections.wall import rate_text
 from tfperf.trace.steps.categories import CATEGORY_TITLES
 from tfperf.trace.steps.steps import INFERENCE, ITERATION, UNLABELLED, step_word
@@ -199,8 +200,12 @@ def _words(cause: Cause, action: Action) -> str:
         return f"{text} (wall time per step {change})"
     if action.is_per_examples:
         return f"{text} (step {change} for the same number of examples)"
-    may_lose = f", if {action.assumption}" if action.step_ms.high > cause.step_ms else ""
-    return f"{text} (step {change}{may_lose})"
+    condition, rest_ms = "", cause.unless_rest_gets_faster(action)
+    if action.step_ms.high > cause.step_ms:
+        condition = f", if {action.assumption}"
+    elif rest_ms is not None and action.step_ms.low < (1.0 - NOISE) * rest_ms:
+        condition = f", below {format_ms(rest_ms)} if the rest gets faster"
+    return f"{text} (step {change}{condition})"
 
 
 def _facts(results: Results) -> tuple[Fact, ...]:

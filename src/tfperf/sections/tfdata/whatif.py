@@ -451,9 +451,12 @@ PARALLEL_EFFICIENCY = 0.85
 OVERLAP = 0.9
 STEADIEST = 0.85
 """Minimum share of its profiled time that pipeline work takes with less contention."""
-COLD = (0.25, 0.8)
-"""Minimum and maximum slowdown of work after waiting, times the share of the step that waits. Jobs whose input only
-sleeps have 0.26 to 0.65."""
+COLD = (0.0, 0.8)
+"""Minimum and maximum slowdown of work after waiting, times the share of the step that waits. Minimum: the profile does
+not show any, so the step may take as long as now. Jobs whose input only sleeps have 0.13 to 0.80."""
+FASTEST = 0.45
+"""Minimum time of the work that a change does not touch, as a share of its time now. Without input, it takes 0.45 to
+1.12 of that in the seventeen jobs of `benchmarks/whatif.py`."""
 
 
 class Load(Struct, frozen=True, kw_only=True):
@@ -499,7 +502,12 @@ class StepModel(Struct, frozen=True, kw_only=True):
 
         Its top may exceed today's step time: if input costs nothing, another step is equally likely to be slower.
         """
-        return with_noise(*self.alone_ms)
+        low, high = with_noise(*self.alone_ms)
+        return max(low, self._least_ms), high
+
+    @property
+    def _least_ms(self) -> float:
+        return 0.0 if self.has_device else FASTEST * self.now.consumer_ms
 
     @property
     def alone_ms(self) -> tuple[float, float]:
@@ -510,7 +518,7 @@ class StepModel(Struct, frozen=True, kw_only=True):
             return alone_ms, alone_ms
 
         low, high = self._united(alone)
-        return low, min(high, self.now.consumer_ms)
+        return max(low, self._least_ms), max(min(high, self.now.consumer_ms), self._least_ms)
 
     @property
     def slowed_ms(self) -> tuple[float, float]:
@@ -598,11 +606,11 @@ class StepModel(Struct, frozen=True, kw_only=True):
 
 
 def faster_without(share: float, rest_ms: float) -> float:
-    """Return the minimum time of the rest of a host step if a share (0 to 1) of the step is removed.
+    """Return the minimum time of the remaining work of a host step if a share (0 to 1) of the step is removed.
 
     `rest_ms` is its time today, after waiting or other work.
     """
-    return rest_ms * (1.0 - COLD[1] * share)
+    return rest_ms * max(1.0 - COLD[1] * share, FASTEST)
 
 
 def with_noise(low: float, high: float) -> tuple[float, float]:

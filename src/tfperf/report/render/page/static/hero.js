@@ -50,7 +50,7 @@ function tickOf(card, onChange) {
 function combine(place, cards) {
   const lines = [...grouped(cards)].map(([whole, of]) => element("p", { textContent: combinedText(whole, of) }));
   const rests = cards.length > 1
-    ? "Based on the costs of these causes, which do not overlap: no time is counted twice, and what a change saves beyond its own cause counts once."
+    ? "Based on the costs of these causes, which do not overlap: no time is counted twice. At best, the rest gets faster, too, as much as with one of these changes."
     : "Tick \u201ccombine\u201d on several causes to see what their first changes save together.";
   place.replaceChildren(...lines, element("p", { className: "rests", textContent: rests }));
 }
@@ -67,9 +67,11 @@ function combinedText(whole, cards) {
   const all = (key) => cards.map((card) => Number(card.dataset[key]));
   const sum = (numbers) => numbers.reduce((total, each) => total + each, 0);
   const [own, best] = [all("most"), all("best")];
-  const most = sum(own) + Math.max(0, ...own.map((saved, at) => before - best[at] - saved));
+  // At best, the time that no change touches gets faster, too, as much as with one of them.
+  const untouched = Math.max(before - sum(own), 0);
+  const faster = Math.min(1, ...own.map((saved, at) => best[at] / (before - saved)).filter(Number.isFinite));
   const least = Math.max(sum(all("least")), ...all("worst").map((worst) => before - worst));
-  const [low, high] = [Math.max(before - most, 0), before - least];
+  const [low, high] = [untouched * faster, before - least];
   const percent = (time) => Math.round(100 * (1 - time / before));
   const range = (from, to) => (from === to ? from : `${from} to ${to}`);
   const times = range(timeText(low), timeText(high));
