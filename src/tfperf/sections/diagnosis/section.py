@@ -204,7 +204,7 @@ def _words(cause: Cause, action: Action) -> str:
     if action.step_ms.high > cause.step_ms:
         condition = f", if {action.assumption}"
     elif rest_ms is not None and action.step_ms.low < (1.0 - NOISE) * rest_ms:
-        condition = f", below {format_ms(rest_ms)} if the rest gets faster"
+        condition = f", below {format_ms(rest_ms)} only if the rest gets faster"
     return f"{text} (step {change}{condition})"
 
 

@@ -50,7 +50,7 @@ function tickOf(card, onChange) {
 function combine(place, cards) {
   const lines = [...grouped(cards)].map(([whole, of]) => element("p", { textContent: combinedText(whole, of) }));
   const rests = cards.length > 1
-    ? "Based on the costs of these causes, which do not overlap: no time is counted twice. At best, the rest gets faster, too, as much as with one of these changes."
+    ? "Based on the costs of these causes, which do not overlap: no time is counted twice. At best, the rest also gets faster, by as much as with one of these changes."
     : "Tick \u201ccombine\u201d on several causes to see what their first changes save together.";
   place.replaceChildren(...lines, element("p", { className: "rests", textContent: rests }));
 }
