@@ -252,7 +252,7 @@ def test_what_a_cause_rests_on_is_there(reports: list[tuple[Path, Report]]) -> N
     [
         (9.0, 6.0, "use more calls (step 10.0 -> 4.00 to 9.00 ms)"),
         (9.0, 5.5, "use more calls (step 10.0 -> 4.00 to 9.00 ms)"),  # less than the noise
-        (9.0, 5.0, "use more calls (step 10.0 -> 4.00 to 9.00 ms, below 5.00 if the rest gets faster)"),
+        (9.0, 5.0, "use more calls (step 10.0 -> 4.00 to 9.00 ms, below 5.00 only if the rest gets faster)"),
         (12.0, 5.0, "use more calls (step 10.0 -> 4.00 to 12.0 ms, if the function waits; else nothing is gained)"),
     ],
 )
