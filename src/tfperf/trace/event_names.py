@@ -287,6 +287,8 @@ def without_frame_mark(name: str) -> str:
 
 
 JITTED_CALL = "PjitFunction("
+REQUEST = "EagerService:Enqueue"
+"""A call that another process sends, as the coordinator of a parameter server job does for each step."""
 CUDA_GRAPH = re.compile(r"(?:.*::)?command_buffer(?:_(\d+))?\b")
 """The stat `hlo_op` of kernels that XLA launches as a CUDA graph, with the number of the graph."""
 

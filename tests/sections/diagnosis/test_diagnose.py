@@ -295,6 +295,17 @@ def test_what_a_step_costs_whatever_its_size(tmp_path: Path) -> None:
     assert cause.gain == pytest.approx((0.95 * 0.6 + 0.5 * 0.3) / 2), "only what a change takes away decides the rank"
 
 
+def test_what_calls_of_another_process_wait_for_remains_in_a_loop(tmp_path: Path) -> None:
+    """Of 100 us, a call takes 70 and its op 40; the other 30 of the call may be spent waiting for parameter servers."""
+    request = ("EagerService:Enqueue", 0, 70)
+    found = diagnosis(tmp_path, host(*in_each_step(request), *steps((OP, 40), (LAUNCH, 30))))
+    (cause,) = found.causes
+    assert (cause.code, cause.cost_percent) == ("small_work_per_step", Range(60.0, 60.0))
+    assert cause.detail.endswith("; the rest includes waiting for other tasks, such as parameter servers")
+    after = {each.code: each.rest_ms for each in cause.actions}
+    assert bounds(after["loop_in_function"]) == pytest.approx((0.1 - 0.95 * 0.03, 0.1 - 0.5 * 0.03))
+
+
 @pytest.mark.parametrize(
     ("long_ms", "other_ms", "is_overhead"),
     [

@@ -422,8 +422,8 @@ def small_work_per_step(case: Case) -> Cause | None:
         "small_work_per_step",
         "Per-step overhead",
         cost,
-        f"{_WORKING[shown_by.key]} for only {shown_by} of it{recurrent}",
-        actions=(larger, several_steps(case, Range(python, cost.high))),
+        f"{_WORKING[shown_by.key]} for only {shown_by} of it{_requested(case)}{recurrent}",
+        actions=(larger, several_steps(case, Range(python, python if _requested(case) else cost.high))),
         rests_on=[in_categories(part) for part in shares],
         confidence="medium",
         quantities=(shown_by, *taken),
@@ -439,6 +439,15 @@ def _recurrent(case: Case) -> tuple[str, tuple[Quantity, ...]]:
     taken = case.quantity("recurrent_loops", share)
     layer = without_middle(work.recurrent.scope.rpartition("/")[2], LONGEST_NAME)
     return f"; the loop over the time steps of {layer} takes {taken}", (taken,)
+
+
+def _requested(case: Case) -> str:
+    """Return a clause about calls that another process sends: a loop in them does not save their waiting for others."""
+    return (
+        "; the rest includes waiting for other tasks, such as parameter servers"
+        if case.program.calls.requests_per_step >= _OFTEN
+        else ""
+    )
 
 
 _WORKING = {"device_compute": "the device computes", "ops": "ops run"}

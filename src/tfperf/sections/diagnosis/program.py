@@ -36,6 +36,7 @@ from tfperf.trace.device.kernels import TINY_PS
 from tfperf.trace.event_names import (
     HOST_CALLBACK,
     JITTED_CALL,
+    REQUEST,
     called_function,
     is_fetch,
     is_hlo_collective,
@@ -82,6 +83,8 @@ class Calls(Struct, frozen=True, kw_only=True):
     """Iterators of a dataset created per step."""
     puts_per_step: float = 0.0
     """Copies of host arrays to the device per step, in JAX."""
+    requests_per_step: float = 0.0
+    """Calls that another process sends."""
     small_puts_per_step: float = 0.0
     small_put_percent: float = 0.0
     """Copies of small host arrays in JAX, with the Python between them."""
@@ -403,6 +406,7 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
     functions: Int64s
     iterators: Int64s
     puts: Int64s
+    requests: Int64s
     small_puts: Int64s
     small_put_ps: Int64s
     compiling_percent: float
@@ -437,6 +441,7 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
             functions=count(functions.start),
             iterators=count(trace.start_ps[rows[by_text | by_name]]),
             puts=count(trace.start_ps[puts]),
+            requests=count(trace.start_ps[trace.host_events(mask(trace.names, REQUEST.__eq__))]),
             small_puts=count(trace.start_ps[small]),
             small_put_ps=in_steps(trace.start_ps[small], small_end_ps),
             compiling_percent=0.0 if len(steps) else _compiling_percent(trace),
@@ -456,6 +461,7 @@ class CallTimes(Struct, frozen=True, eq=False, kw_only=True):
             functions_per_step=steps.sum(self.functions) / count,
             iterators_per_step=steps.sum(self.iterators) / count,
             puts_per_step=steps.sum(self.puts) / count,
+            requests_per_step=steps.sum(self.requests) / count,
             small_puts_per_step=steps.sum(self.small_puts) / count,
             small_put_percent=steps.percent(self.small_put_ps) or 0.0,
             compiling_percent=self.compiling_percent,

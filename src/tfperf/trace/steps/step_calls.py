@@ -28,6 +28,7 @@ from tfperf.base.arrays import (
 )
 from tfperf.base.units import counted
 from tfperf.trace.event_names import (
+    REQUEST,
     concrete_function,
     is_eager_call,
     is_fetch,
@@ -476,10 +477,6 @@ def from_fetches(trace: HostTrace) -> Steps | None:
     return _numbered(trace, how, (start, fetches.end[chosen]), [UNLABELLED] * len(start))
 
 
-_ASKED = "EagerService:Enqueue"
-"""A call that another process sends, as the coordinator of a parameter server job does for each step."""
-
-
 def from_function_runs(trace: HostTrace) -> Steps | None:
     """Return executor runs that tf.data did not start, for programs without calls (a serving or TensorFlow 1 job)."""
     captured = trace.host_events(mask(trace.names, is_input_function))
@@ -492,7 +489,7 @@ def from_function_runs(trace: HostTrace) -> Steps | None:
         rows = rows[np.lexsort((-trace.end_ps[rows], trace.start_ps[rows]))]
         rows = rows[nest(trace.start_ps[rows], trace.end_ps[rows]).parent < 0]
         start, end = trace.start_ps[rows], trace.end_ps[rows]
-        asked = trace.host_events(mask(trace.names, _ASKED.__eq__))
+        asked = trace.host_events(mask(trace.names, REQUEST.__eq__))
         are_asked = covers(union(trace.start_ps[asked], trace.end_ps[asked]), start).mean() >= _MOSTLY
         how: How = ("executor runs", "medium" if are_asked else "low", f"{len(rows)} {name} events outside tf.data")
         # A run that another process requests returns before its ops do.
