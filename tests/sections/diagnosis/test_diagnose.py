@@ -295,15 +295,20 @@ def test_what_a_step_costs_whatever_its_size(tmp_path: Path) -> None:
     assert cause.gain == pytest.approx((0.95 * 0.6 + 0.5 * 0.3) / 2), "only what a change takes away decides the rank"
 
 
-def test_what_calls_of_another_process_wait_for_remains_in_a_loop(tmp_path: Path) -> None:
-    """Of 100 us, a call takes 70 and its op 40; the other 30 of the call may be spent waiting for parameter servers."""
-    request = ("EagerService:Enqueue", 0, 70)
-    found = diagnosis(tmp_path, host(*in_each_step(request), *steps((OP, 40), (LAUNCH, 30))))
-    (cause,) = found.causes
-    assert (cause.code, cause.cost_percent) == ("small_work_per_step", Range(60.0, 60.0))
-    assert cause.detail.endswith("; the rest includes waiting for other tasks, such as parameter servers")
-    after = {each.code: each.rest_ms for each in cause.actions}
-    assert bounds(after["loop_in_function"]) == pytest.approx((0.1 - 0.95 * 0.03, 0.1 - 0.5 * 0.03))
+def test_steps_that_another_process_sends_wait_for_it_and_inside_for_others(tmp_path: Path) -> None:
+    """Of 100 us, a call takes 70 and its op 40; a parameter server may take the other 30 of the call."""
+    request = in_each_step(("EagerService:Enqueue", 0, 70), (CALL, 0, 70))
+    found = diagnosis(tmp_path, host(*request, *steps((OP, 40), (LAUNCH, 30))))
+    causes = {each.code: each for each in found.causes}
+    assert {code: each.cost_percent for code, each in causes.items()} == {
+        "small_work_per_step": Range(30.0, 30.0),
+        "python_between_steps": Range(30.0, 30.0),
+    }
+    inside, between = causes["small_work_per_step"], causes["python_between_steps"]
+    assert inside.detail.endswith("; the rest includes waiting for other tasks, such as parameter servers")
+    assert actions_of(inside) == ["larger_batch"], "a loop in a call waits for them as often"
+    assert (between.title, between.detail[:27]) == ("Time between requests", "waiting for the coordinator")
+    assert actions_of(between) == ["loop_in_function"]
 
 
 @pytest.mark.parametrize(

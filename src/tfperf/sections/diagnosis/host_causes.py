@@ -410,6 +410,7 @@ def small_work_per_step(case: Case) -> Cause | None:
         return None
     claims = [case.ledger.claim(part, most=share).high for part, share in shares.items()]
     recurrent, taken = _recurrent(case)
+    waiting = "; the rest includes waiting for other tasks, such as parameter servers" * _is_requested(case)
     computing_ms = (shown_by.value or 0.0) * case.step_ms / 100.0
     cost = Range(sum(claims), sum(claims))
     # If Python runs many ops, only the rest shows the part that depends on the batch.
@@ -422,8 +423,8 @@ def small_work_per_step(case: Case) -> Cause | None:
         "small_work_per_step",
         "Per-step overhead",
         cost,
-        f"{_WORKING[shown_by.key]} for only {shown_by} of it{_requested(case)}{recurrent}",
-        actions=(larger, several_steps(case, Range(python, python if _requested(case) else cost.high))),
+        f"{_WORKING[shown_by.key]} for only {shown_by} of it{waiting}{recurrent}",
+        actions=(larger, None if waiting else several_steps(case, Range(python, cost.high))),
         rests_on=[in_categories(part) for part in shares],
         confidence="medium",
         quantities=(shown_by, *taken),
@@ -441,13 +442,9 @@ def _recurrent(case: Case) -> tuple[str, tuple[Quantity, ...]]:
     return f"; the loop over the time steps of {layer} takes {taken}", (taken,)
 
 
-def _requested(case: Case) -> str:
-    """Return a clause about calls that another process sends: a loop in them does not save their waiting for others."""
-    return (
-        "; the rest includes waiting for other tasks, such as parameter servers"
-        if case.program.calls.requests_per_step >= _OFTEN
-        else ""
-    )
+def _is_requested(case: Case) -> bool:
+    """Return whether another process sends the calls, as the coordinator of a parameter server job does."""
+    return case.program.calls.requests_per_step >= _OFTEN
 
 
 _WORKING = {"device_compute": "the device computes", "ops": "ops run"}
@@ -626,25 +623,26 @@ def python_between_steps(case: Case) -> Cause | None:
     is_asked = _depends_on_callers(case) and does != "computes"
     title = "Time between requests" if is_asked else "Python between calls"
     if is_asked:
-        detail = f"waiting for callers, or {detail}" if between is None else f"waiting for callers, or Python; {detail}"
+        callers = "the coordinator" if _is_requested(case) else "callers"
+        detail = f"waiting for {callers}, or " + (detail if between is None else f"Python; {detail}")
     found = case.cause(
         "python_between_steps",
         f"{title}, which {does}," if does and not is_asked else title,
         cost,
         detail,
-        actions=() if is_asked else _python_actions(case, cost, between, does),
+        actions=[several_steps(case, cost)] if is_asked else _python_actions(case, cost, between, does),
         rests_on=(Evidence("python", "python_functions", between.function),)
         if between is not None and between.function
         else (in_categories("all_others"),),
         confidence="high" if does else "medium",
         quantities=quantities,
     )
-    return replace(found, gain_ms=0.0) if is_asked else found
+    return replace(found, gain_ms=0.0) if is_asked and not found.actions else found
 
 
 def _depends_on_callers(case: Case) -> bool:
     """Return whether the time between calls may be that between requests; `predict` of Keras reads a dataset."""
-    return case.summary.kind == INFERENCE and case.program.api != "keras"
+    return (case.summary.kind == INFERENCE and case.program.api != "keras") or _is_requested(case)
 
 
 def _what_python_does(between: BetweenCalls | None, ready: Range | None) -> Literal["computes", "waits", ""]:
