@@ -70,7 +70,11 @@ def test_hosts_add_up(tmp_path: Path) -> None:
         trace_of(tmp_path, host(*marks(4)), in_steps(*names)) for names in (("add", "mul"), ("add", "mul", "exp"))
     ]
     hosts = [host_of(trace, "kernels") for trace in traces]
-    one, other = (kernel_sequences(each, kernel_runs(each.trace, each.device_work)) for each in hosts)
+    of_hosts = [kernel_runs(each.trace, each.device_work) for each in hosts]
+    one, other = (
+        kernel_sequences(each, [(kernel.name, kernel.op) for kernel in runs.kernels], runs.kernel)
+        for each, runs in zip(hosts, of_hosts, strict=True)
+    )
     assert [(row.kernels, row.count, row.steps) for row in combine_sequences([*one, *other, *one])] == [
         (("add", "mul"), 8, 8),
         (("add", "mul", "exp"), 4, 4),

@@ -253,11 +253,6 @@ def _buffer_sizes(serialized: bytes) -> dict[int, BufferSizes]:
     return sizes
 
 
-def _precision(item: Any) -> ProductPrecision:
-    operands = tuple(OPERAND_PRECISIONS.get(each, "default") for each in item.operand_precision)
-    return ProductPrecision(operands if any(item.operand_precision) else (), ALGORITHMS.get(item.algorithm, ""))
-
-
 def _groups(items: Any) -> ReplicaGroups:
     sizes = {len(each.replica_ids) for each in items}
     members = tuple(rank for each in items for rank in each.replica_ids)
@@ -311,7 +306,15 @@ _PLAIN: dict[str, _Field] = {
     "batch_group_count": ("batch_groups", int),
     "comparison_direction": ("direction", _text),
     "replica_groups": ("groups", _groups),
-    "precision_config": ("precision", _precision),
+    "precision_config": (
+        "precision",
+        lambda item: ProductPrecision(
+            tuple(OPERAND_PRECISIONS.get(each, "default") for each in item.operand_precision)
+            if any(item.operand_precision)
+            else (),
+            ALGORITHMS.get(item.algorithm, ""),
+        ),
+    ),
     "collective_device_list": ("groups", lambda item: _iota_groups(item) or _groups(item.replica_groups)),
     "id": ("id", int),
     "operand_ids": ("operands", _items),

@@ -90,12 +90,6 @@ class Case(Struct, frozen=True, kw_only=True):
         fastest_ms = 0.0 if wall is None else (wall.fastest_ps or 0) / PS_PER_MS
         return with_noise(fastest_ms, fastest_ms)[0]
 
-    @property
-    def _input_ms(self) -> float:
-        """Return the time in which the average step waits for batches, or for copies of them."""
-        time = self.summary.step_time_ms
-        return 0.0 if time is None else (self.share("input_wait") + self.share("host_to_device")) * time.average / 100.0
-
     def over_wall(self) -> Case:
         """Return the same case with percentages and estimates relative to wall time per step; requires `wall`."""
         wall = self.wall
@@ -125,7 +119,7 @@ class Case(Struct, frozen=True, kw_only=True):
         return self.results[section] if self.pace is None else self.results.hosts[self.pace][section]
 
     @property
-    def _tensorflow(self) -> tuple[int, int] | None:
+    def tensorflow_version(self) -> tuple[int, int] | None:
         """Return the lowest version of TensorFlow on the hosts; None if unknown."""
         texts = {host.facts.tensorflow_version or "" for host in self.results["environment"]}
         found = [re.match(r"(\d+)\.(\d+)", text) for text in texts]
@@ -180,7 +174,7 @@ class Case(Struct, frozen=True, kw_only=True):
         text = advice.text(self.program.api, is_tpu=self.program.is_tpu)
         if text is None:
             return None
-        text = with_open_conditions(text, self._tensorflow)
+        text = with_open_conditions(text, self.tensorflow_version)
         if code == "larger_batch" and (fits := batch_that_fits(self.results)) is not None:
             text += f": {fits.examples:,} may fit in memory"
         if code == "larger_batch" and self.summary.kind == INFERENCE:
@@ -190,7 +184,10 @@ class Case(Struct, frozen=True, kw_only=True):
         rest_ms = Range(1.0 - most, 1.0 - least).scaled(self.step_ms)
         is_on_host = not self.results.has_device and not self.results.has_several_hosts
         rest_gets_faster &= is_on_host and not advice.is_per_examples
-        waits_ms = min(self._input_ms, rest_ms.low)
+        waits_ms = 0.0
+        if (time := self.summary.step_time_ms) is not None:
+            waits_percent = self.share("input_wait") + self.share("host_to_device")
+            waits_ms = min(waits_percent / 100.0 * time.average, rest_ms.low)
         low_ms = waits_ms + faster_without(most, rest_ms.low - waits_ms) if rest_gets_faster else rest_ms.low
         low_ms = max(low_ms, min(self._fastest_ms, rest_ms.low))
         return Action(

@@ -439,6 +439,7 @@ def analyze(host: Host) -> Kernels:
         tally, name_median_ps = tally_runs(counted, trace.duration_ps[counted.rows] // _PS_PER_NS * _PS_PER_NS)
     else:
         tally, name_median_ps = tally_runs(runs, trace.duration_ps[runs.rows])
+    names_and_ops = [(each.name, each.op) for each in runs.kernels]
     return _kernels(
         tally,
         name_median_ps=name_median_ps,
@@ -451,7 +452,7 @@ def analyze(host: Host) -> Kernels:
         on_amd=any(_vendor(trace.planes[plane]) == "amd" for plane in trace.devices),
         async_copies=combine_copies([async_copies(host)]),
         regions=combine_regions([kernel_regions(host)]),
-        sequences=combine_sequences(kernel_sequences(host, runs)),
+        sequences=combine_sequences(kernel_sequences(host, names_and_ops, runs.kernel)),
     )
 
 

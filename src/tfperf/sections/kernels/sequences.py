@@ -9,8 +9,7 @@ No kernel counts for two sequences: the one with the most time comes first.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -18,11 +17,9 @@ from msgspec.structs import replace
 
 from tfperf.analysis.registry import Host
 from tfperf.base.arrays import Bools, Int64s, distinct_index, text_index
+from tfperf.trace.device.device_work import DeviceOp
 from tfperf.trace.device.families import Family, family_of_kernel
 from tfperf.trace.device.kernels import TINY_PS, short_name
-
-if TYPE_CHECKING:
-    from tfperf.sections.kernels.analysis import Kernel, KernelRuns
 
 LONGEST_GAP_PS = 100_000_000
 _LENGTHS = range(5, 1, -1)
@@ -69,8 +66,13 @@ _Level = tuple[int, Int64s, Int64s]
 """Where sequences of one length begin, in the order of their kinds: a place among the searched rows, and a kind."""
 
 
-def kernel_sequences(host: Host, runs: KernelRuns) -> tuple[KernelSequence, ...]:
-    """Return the sequences of short kernels in the averaged steps of a host."""
+def kernel_sequences(
+    host: Host, kernels: Sequence[tuple[str, DeviceOp]], kernel_of: Int64s
+) -> tuple[KernelSequence, ...]:
+    """Return the sequences of short kernels in the averaged steps of a host.
+
+    `kernels` are names and ops; `kernel_of` has the kernel of each run, in the order of the host's device work.
+    """
     trace, work, steps = host.trace, host.device_work, host["steps"].steps
     step = steps.at(trace.start_ps[work.rows])
     per_step = np.bincount(step + 1, minlength=len(steps) + 1)[1:] * steps.headline
@@ -81,8 +83,8 @@ def kernel_sequences(host: Host, runs: KernelRuns) -> tuple[KernelSequence, ...]
     rows = rows[np.lexsort((trace.start_ps[work.rows[rows]], work.line[rows]))]
     start, end = trace.start_ps[work.rows[rows]], trace.end_ps[work.rows[rows]]
     kernel = np.full(len(work.rows), -1, np.int64)
-    kernel[~work.moves] = runs.kernel
-    names, name_of, may_fuse = _named(host, runs.kernels)
+    kernel[~work.moves] = kernel_of
+    names, name_of, may_fuse = _named(host, kernels)
     fuses = np.append(may_fuse, False)[kernel[rows]] & (end - start < TINY_PS)
     gap, line, step = start[1:] - end[:-1], work.line[rows], step[rows]
     follows = (line[1:] == line[:-1]) & (step[1:] == step[:-1]) & (gap >= 0) & (gap <= LONGEST_GAP_PS)
@@ -128,14 +130,13 @@ def kernel_sequences(host: Host, runs: KernelRuns) -> tuple[KernelSequence, ...]
     return tuple(found)
 
 
-def _named(host: Host, kernels: Iterable[Kernel]) -> tuple[list[str], Int64s, Bools]:
+def _named(host: Host, kernels: Iterable[tuple[str, DeviceOp]]) -> tuple[list[str], Int64s, Bools]:
     """Return names, the name of each kernel, and which kernels a compiler may fuse, by family."""
     families = {(op.module, op.op): op.family for op in host["xla"].ops}
     texts, fuses = [], []
-    for kernel in kernels:
-        op = kernel.op
-        family = family_of_kernel(kernel.name, op.type, op.hlo_op, families.get((op.hlo_module, op.hlo_op)))
-        texts.append(_NUMBER.sub("", short_name(kernel.name)))
+    for name, op in kernels:
+        family = family_of_kernel(name, op.type, op.hlo_op, families.get((op.hlo_module, op.hlo_op)))
+        texts.append(_NUMBER.sub("", short_name(name)))
         fuses.append(family not in _NEVER_FUSED)
     return *text_index(texts), np.array(fuses, np.bool_)
 

@@ -175,13 +175,11 @@ def _transformed_scope(scope: str) -> str:
     return scope
 
 
-def _path(name: str) -> list[str]:
-    return [scope for scope in without_transforms(name).split("/")[:-1] if _is_of_model(scope)]
-
-
-@lru_cache(maxsize=2048)
-def _is_of_model(scope: str) -> bool:
-    return not (_BACKWARD.match(scope) or _WRAPPER.fullmatch(scope))
+@lru_cache(maxsize=1 << 14)
+def _path(name: str) -> tuple[str, ...]:
+    """Return the scopes of the model around an op."""
+    scopes = without_transforms(name).split("/")[:-1]
+    return tuple(scope for scope in scopes if not (_BACKWARD.match(scope) or _WRAPPER.fullmatch(scope)))
 
 
 def models_of(keys: Iterable[OpKey]) -> frozenset[str]:
