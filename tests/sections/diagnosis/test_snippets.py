@@ -70,6 +70,7 @@ def test_several_steps_in_a_function_go_on_with_the_same_iterator() -> None:
         ("reduce_retracing=True", "2.9"),
         ("mixed_precision", "2.4"),  # release notes: no longer experimental
         ("steps_per_execution=", "2.4"),
+        ("enable_async=True", "2.13"),  # the pages of 2.11 lack it
     ],
 )
 def test_options_name_the_first_tensorflow_with_them(option: str, since: str) -> None:

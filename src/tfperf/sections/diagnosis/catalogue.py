@@ -626,7 +626,9 @@ ADVICE: Mapping[str, Advice] = {
     "save_less_often": Advice(
         texts={
             "keras": "save less often: ModelCheckpoint(save_freq=N), or only the weights (save_weights_only=True)",
-            "tensorflow": "save less often, or in the background: CheckpointOptions(enable_async=True)",
+            "tensorflow": (
+                "save less often, or in the background: CheckpointOptions(enable_async=True) (TensorFlow 2.13 or later)"
+            ),
             "jax": "save less often, or in the background: orbax.checkpoint.AsyncCheckpointer",
         },
         saves=(0.5, 1.0),
