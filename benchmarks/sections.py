@@ -94,7 +94,7 @@ def main() -> int:
     """Print a table for each trace; return 1 if a section adds too much."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", nargs="*", type=Path, default=[_SAMPLES / name for name in TRACES])
-    parser.add_argument("--processes", type=int, default=5)
+    parser.add_argument("--processes", type=int, default=15)
     parser.add_argument("--against", type=Path, metavar="SRC")
     parser.add_argument("--once", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
