@@ -32,6 +32,7 @@ SIGNS = (
 )
 SHORTER = {"time.sleep(0.02)": "time.sleep(0.006)", "(64, 64, 3)": "(32, 32, 3)"}
 """The storage of the page takes 20 ms; here it takes less, for smaller photos, and is still what steps wait for."""
+_ATTEMPTS = 3
 _BLOCK = re.compile(r"^```(py|console|diff)\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?", re.DOTALL | re.MULTILINE)
 
 
@@ -76,6 +77,20 @@ def signs(text: str) -> list[str]:
 
 @needs_tensorflow
 def test_the_tutorial_comes_out_as_it_says(tmp_path: Path) -> None:
+    """On a loaded machine, real jobs may have other verdicts: one of three times is enough."""
+    for attempt in range(_ATTEMPTS):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        try:
+            follow_in(folder)
+        except AssertionError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+        else:
+            return
+
+
+def follow_in(folder: Path) -> None:
     def shorter(script: str) -> str:
         for long, short in SHORTER.items():
             assert long in script
@@ -83,7 +98,7 @@ def test_the_tutorial_comes_out_as_it_says(tmp_path: Path) -> None:
         return script
 
     told = set()
-    for commands, shown, real in followed(tmp_path, shorter):
+    for commands, shown, real in followed(folder, shorter):
         cut = not shown or shown.endswith("...\n")
         missing = set(signs(shown)) - set(signs(real))
         assert not missing, f"{commands}{missing} missing in:\n{real}"

@@ -214,9 +214,9 @@ def test_no_line_is_wider_than_the_window_and_no_number_is_cut(sample: str, tmp_
 def numbers(text: str) -> set[str]:
     """Return the numbers of cells: those with spaces around, a digit behind the point, and no letters.
 
-    A sentence may have a line that starts with a number and an `if`.
+    A sentence may have a line that starts with a number and an `if`, or `only if`.
     """
-    return set(re.findall(r"(?<=  )\d[\d,]*\.\d+(?= (?!if )|$)", text, re.MULTILINE))
+    return set(re.findall(r"(?<=  )\d[\d,]*\.\d+(?= (?!(?:only )?if )|$)", text, re.MULTILINE))
 
 
 def test_files_have_no_colours_and_no_terminal_width(workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
