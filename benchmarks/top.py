@@ -131,10 +131,11 @@ class Top:
 
     def processes(self) -> list[int]:
         """Return its process, and that of the analysis."""
-        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children")
-        threads = Path(f"/proc/{self._process.pid}/task").glob("*/children")
-        of_threads = {int(text) for path in (children, *threads) for text in path.read_text().split()}
-        return [self._process.pid, *sorted(of_threads)]
+        children = set[int]()
+        for path in Path(f"/proc/{self._process.pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # the thread has ended
+                children.update(map(int, path.read_text().split()))
+        return [self._process.pid, *sorted(children)]
 
     def cpu_s(self) -> float:
         """Return the CPU time that both have taken."""
