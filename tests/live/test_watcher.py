@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -264,23 +265,28 @@ def test_an_analysis_that_dies_fails_one_sample(empty: Path, own_process: None) 
 @pytest.mark.stress
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
 def test_many_samples_take_no_memory(empty: Path, own_process: None) -> None:
-    """After the 30th of 80 samples, neither this process nor that of the analysis grows by more than a little."""
+    """After the 30th of 80 samples, neither this process nor that of the analysis grows by more than a little.
 
-    def resident_bytes(process: int) -> int:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    Of this process, the objects of Python count: what it holds of freed memory depends on the tests before.
+    """
 
     def measured(watch: Watch) -> tuple[int, int]:
         gc.collect()
         analyst = known(watch._shared.analyst._process)
-        return resident_bytes(os.getpid()), resident_bytes(analyst._process.pid)
+        pages = int(Path(f"/proc/{analyst._process.pid}/statm").read_text().split()[1])
+        return tracemalloc.get_traced_memory()[0], pages * os.sysconf("SC_PAGE_SIZE")
 
     trace = steps_trace(count=1000)
     with fake_job(gives(trace)) as job, Watch(request_to(job, duration_s=0.001, interval_s=0.002)) as watch:
         watch.choose(job.address)
         watch._watchers[job.address]._pace.is_here = False  # as often as it can
-        wait_until(lambda: only(watch).samples >= 30, 300)
-        before = measured(watch)
-        wait_until(lambda: only(watch).samples >= 80, 300)
-        after = measured(watch)
+        tracemalloc.start()
+        try:
+            wait_until(lambda: only(watch).samples >= 30, 300)
+            before = measured(watch)
+            wait_until(lambda: only(watch).samples >= 80, 300)
+            after = measured(watch)
+        finally:
+            tracemalloc.stop()
     grown = [late - early for early, late in zip(before, after, strict=True)]
     assert max(grown) < 50 * 24_000, "a trace that stayed would take 47 kB"
