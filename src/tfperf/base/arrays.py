@@ -105,7 +105,7 @@ def distinct_index(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Int64s]:
 
 
 def _packed(columns: Sequence[Column]) -> tuple[Int64s, int] | None:
-    """Return a number for each row, in the order of rows, and a limit that none reaches; None if there is no room."""
+    """Return each row as one number, ordered as the rows, and a limit above all of them; None if it exceeds `MOST`."""
     lowest = [int(column.min()) for column in columns]
     sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lowest, strict=True)]
     limit = prod(sizes)

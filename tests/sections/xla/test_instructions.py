@@ -80,6 +80,7 @@ TRITON, OTHER, HIGHEST = '{"fusion_backend_config":{"kind":"__triton_gemm"}}', "
         ("gemm_fusion_dot_1", TRITON, b"", AMPERE, "tf32"),
         ("gemm_fusion_dot_1", TRITON, HIGHEST, AMPERE, "fp32"),
         ("gemm_fusion_dot_1", TRITON, b"", VOLTA, "fp32"),
+        ("gemm_fusion_dot_1", TRITON, b"", {}, None),  # it may be older than Ampere
         ("gemm_fusion_dot_1.kd", TRITON, b"", MI300X, "tf32"),
         ("gemm_fusion_dot_1.kd", TRITON, b"", MI350, "fp32"),  # its matrix cores do not have it
         ("loop_add_fusion", OTHER, b"", AMPERE, "fp32"),  # a generated loop

@@ -22,6 +22,7 @@ from tfperf.analysis.many_hosts import (
     PackedResults,
     by_few,
     combined,
+    is_large,
     unpacked,
 )
 from tfperf.analysis.parallel.outcomes import Analyze, HostOutcome, Told, in_sequence, jobs_for
@@ -189,9 +190,7 @@ def combined_parts(
     `combine_all` returns the result of `combine_few` for each. Sections of other packages are left out: their errors
     are reported where the section is displayed.
     """
-    large = {
-        section for host in hosts for section, each in host.kept.items() if isinstance(each, Packed) and each.is_large
-    }
+    large = {section for host in hosts for section, each in host.kept.items() if is_large(each)}
     sections = [
         name for name in hosts[0].kept if name in large and is_ours(name) and find_section(name).combines_in_tree
     ]

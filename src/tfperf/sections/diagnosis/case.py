@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tfperf.analysis.registry import Results
+from tfperf.analysis.registry import HostResults, Results
 from tfperf.base.units import PS_PER_MS, without_middle
 from tfperf.report.model import Quantity
 from tfperf.sections.diagnosis.catalogue import ADVICE, with_open_conditions
@@ -71,7 +71,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     @property
     def _wall_of_kind(self) -> Wall | None:
-        wall: Wall = self.of_pace("wall")
+        wall = self.of_pace["wall"]
         is_known = wall.kind == self.summary.kind and wall.steady_count and wall.steady_ps
         return wall if is_known else None
 
@@ -114,9 +114,10 @@ class Case(Struct, frozen=True, kw_only=True):
         """Return the name of the host that sets the pace; empty without one."""
         return "" if self.pace is None else self.results.hosts[self.pace].host
 
-    def of_pace(self, section: str) -> Any:
-        """Return the result of a section for the host that sets the pace, else for all hosts."""
-        return self.results[section] if self.pace is None else self.results.hosts[self.pace][section]
+    @property
+    def of_pace(self) -> Results | HostResults:
+        """Return the results of the host that sets the pace, else of all hosts."""
+        return self.results if self.pace is None else self.results.hosts[self.pace]
 
     @property
     def tensorflow_version(self) -> tuple[int, int] | None:

@@ -309,7 +309,7 @@ _CORES = _unless(
     "a TPU core without an op waits for the host or a slower core (the profile does not show which)",
 )
 _EAGER = _unless(
-    lambda case: case.of_pace("functions").eager.percent is not None,
+    lambda case: case.of_pace["functions"].eager.percent is not None,
     "the profile has no events of Python launching ops or functions",
 )
 _OPS = _unless(

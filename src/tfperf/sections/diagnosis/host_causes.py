@@ -53,7 +53,7 @@ def compilation(case: Case) -> Cause | None:
     outside = compiling_percent(case)
     if not case.matters("compilation") and outside is None:
         return None
-    functions = case.of_pace("functions")
+    functions = case.of_pace["functions"]
     detail, action_against, rests_on = _what_compiles(functions)
     steps = case.results["steps"].steps
     traced = [flag == RETRACE for flag, kind in zip(steps.flags, steps.kinds, strict=True) if kind == case.summary.kind]
@@ -202,7 +202,7 @@ _FETCHED: dict[FetchKind, tuple[str, str, str]] = {
 
 def _fetching(case: Case, code: str, kinds: tuple[FetchKind, ...]) -> Cause | None:
     """Return the cause of reads or saves between calls, named after the kind that takes most of the step."""
-    eager, parts = case.of_pace("functions").eager, ("all_others", "host_compute")
+    eager, parts = case.of_pace["functions"].eager, ("all_others", "host_compute")
     found = {kind: eager.fetches(kind) for kind in kinds}
     share = sum(percent for percent, _, _ in found.values())
     if min(share, case.ledger.left(*parts)) < LEAST_PERCENT:
@@ -228,7 +228,7 @@ def _fetching(case: Case, code: str, kinds: tuple[FetchKind, ...]) -> Cause | No
 
 def eager_ops(case: Case) -> Cause | None:
     """Check for eager ops, including the Python between them: `run_eagerly` if Keras runs them."""
-    eager, program = case.of_pace("functions").eager, case.program
+    eager, program = case.of_pace["functions"].eager, case.program
     whole = eager.stretch_percent or 0.0
     of_kernels = min(eager.percent_of("kernel_ps"), whole)
     if of_kernels * case.step_ms / 100.0 >= _LARGE_KERNEL_MS * eager.stretch_calls_per_step:
@@ -255,7 +255,7 @@ def eager_ops(case: Case) -> Cause | None:
     code, title, action = "eager_ops", "Eager execution", "use_function"
     if program.calls.runs_keras_eagerly:
         code, title, action = "run_eagerly", "compile(run_eagerly=True)", "omit_run_eagerly"
-    elif any(function.calls.get("eager") for function in case.of_pace("functions").functions):
+    elif any(function.calls.get("eager") for function in case.of_pace["functions"].functions):
         title, action = "Eager execution of tf.functions", "omit_run_functions_eagerly"
     return case.cause(
         code,
@@ -279,7 +279,7 @@ def _as_function(case: Case, code: str, percent: float, kernels: float) -> Actio
         return action
     if case.program.calls.functions_per_step >= _OFTEN:
         return replace(action, text="move these ops into the tf.function that the step calls")
-    with_gradients = case.of_pace("functions").eager.computes_gradients
+    with_gradients = case.of_pace["functions"].eager.computes_gradients
     return replace(action, text=action.text + ", with the gradients and the optimizer" * with_gradients)
 
 
@@ -348,7 +348,7 @@ def compilation_of_capture(case: Case) -> Cause | None:
 
 def eager_ops_of_capture(case: Case) -> Cause | None:
     """Check for eager ops in a capture without steps, as a share of the capture."""
-    eager = case.of_pace("functions").eager
+    eager = case.of_pace["functions"].eager
     share = eager.percent_of_capture or 0.0
     if share < _OF_CAPTURE_PERCENT:
         return None
@@ -414,7 +414,7 @@ def small_work_per_step(case: Case) -> Cause | None:
     computing_ms = (shown_by.value or 0.0) * case.step_ms / 100.0
     cost = Range(sum(claims), sum(claims))
     # If Python runs many ops, only the rest shows the part that depends on the batch.
-    eager_percent = case.of_pace("functions").eager.stretch_percent or 0.0
+    eager_percent = case.of_pace["functions"].eager.stretch_percent or 0.0
     # In a loop over examples, a larger batch has proportionally more iterations.
     in_loops = 0.0 if case.program.work is None else case.program.work.kinds.get("loop_in_graph", 0.0)
     is_small = computing_ms < _LONG_MS and eager_percent < _FIXED_PERCENT and in_loops < LEAST_PERCENT
@@ -577,7 +577,7 @@ def _rare_collections(case: Case) -> Cause | None:
 
 def _between(case: Case) -> BetweenCalls | None:
     """Return the Python frames between calls; None without frames, or for another kind of step."""
-    between = case.of_pace("python").between
+    between = case.of_pace["python"].between
     is_about_these = case.is_headline and not case.results.is_other_kind
     return between if is_about_these and between is not None and between.total_ps else None
 
@@ -590,7 +590,7 @@ def python_between_steps(case: Case) -> Cause | None:
     is unknown.
     """
     # Python between eager ops belongs to them.
-    eager, between = case.of_pace("functions").eager, _between(case)
+    eager, between = case.of_pace["functions"].eager, _between(case)
     hidden = max(case.program.hidden_python_percent - (eager.stretch_percent or 0.0), 0.0)
     # A callback is one cause, including the calls that it makes, or its I/O or compute.
     calls = eager.percent_of("callback_ps")
@@ -807,7 +807,7 @@ def late_python(case: Case) -> Cause | None:
     share = 0.0 if loop is None else loop.late(case.share("all_others")) * (1.0 - loop.calling_share)
     if loop is None or min(share, case.ledger.left("all_others")) < LEAST_PERCENT:
         return None
-    between = case.of_pace("python").between
+    between = case.of_pace["python"].between
     function = "" if between is None else between.function
     detail = f"most of it in {without_middle(function, LONGEST_NAME)}; " if function else ""
     return case.cause(

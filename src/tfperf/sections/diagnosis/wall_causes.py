@@ -185,7 +185,7 @@ def slow_steps(case: Case) -> Cause | None:
     for part, most in costs.items():
         case.ledger.claim(part, most=most)
     modes = modes_text(wall, slow)
-    types = [without_middle(name, LONGEST_NAME) for name in case.of_pace("functions").eager.own_types[:_NAMED]]
+    types = [without_middle(name, LONGEST_NAME) for name in case.of_pace["functions"].eager.own_types[:_NAMED]]
     ops = f" ({listed(types)})" if main == "host_compute" and case.ledger.of_kernels >= costs[main] / 2.0 else ""
     return case.over_wall().cause(
         "slow_steps",
@@ -221,7 +221,7 @@ def _longer(case: Case) -> tuple[Wall, Int64s, dict[str, float]] | None:
     if wall is None:
         return None
     slow = wall.slow("averaged")
-    breakdown = case.of_pace("steps")
+    breakdown = case.of_pace["steps"]
     steps = breakdown.steps
     is_slow = steps.headline & np.isin(steps.start_ps, wall.starts_ps[slow])
     plain = steps.headline & ~is_slow

@@ -162,7 +162,7 @@ def order_of(kernel: Kernel) -> tuple[object, ...]:
 
 
 class KernelRuns(Struct, frozen=True):
-    """The kernels of a host, and of which of them each run is."""
+    """The kernels of a host and their runs: `kernel` has the kernel of each run."""
 
     kernels: tuple[Kernel, ...]
     occupancy_percent: tuple[float | None, ...]

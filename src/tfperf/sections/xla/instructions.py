@@ -342,7 +342,7 @@ def _format_of_float32(plane: Plane, kernel: str, cost: OpCost) -> Precision | N
         return "tf32" if cost.by_triton and cost.allows_tf32 and number == "9.4" else "fp32"
     if not cost.allows_tf32 or on_tensor_cores is False or number.startswith(("5.", "6.", "7.")):
         return "fp32"
-    return "tf32" if on_tensor_cores or cost.by_triton else None
+    return "tf32" if on_tensor_cores or (cost.by_triton and number) else None
 
 
 def _facts_of_program(module: Module, computation: int, place: int) -> dict[str, Any]:
