@@ -265,13 +265,18 @@ def covered_before(flat: Intervals, times: Int64s) -> Int64s:
     np.cumsum(flat.end - flat.start, out=length_until[1:])
     index = flat.start.searchsorted(times, side="right")
     # The first interval has no predecessor to overshoot.
-    overshoot = np.concatenate((_NEVER, flat.end))[index] - times
-    return np.asarray(length_until[index] - np.maximum(overshoot, 0), np.int64)
+    overshoot = np.concatenate((_NEVER, flat.end))[index]
+    overshoot -= times
+    covered = length_until[index]
+    covered -= np.maximum(overshoot, 0, out=overshoot)
+    return covered
 
 
 def overlap(flat: Intervals, start: Int64s, end: Int64s) -> Int64s:
     """Return the covered time of the flat set in each window [start, end)."""
-    return covered_before(flat, np.maximum(end, start)) - covered_before(flat, start)
+    covered = covered_before(flat, np.maximum(end, start))
+    covered -= covered_before(flat, start)
+    return covered
 
 
 def touches(flat: Intervals, start: Int64s, end: Int64s) -> Bools:

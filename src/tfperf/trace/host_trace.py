@@ -377,8 +377,8 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
             return NO_NUMBERS
         if len(names) == 1:
             (name,) = names
-            return rows[ends[name] : ends[name + 1]].copy()
-        found = np.concatenate([rows[ends[name] : ends[name + 1]] for name in names])
+            return rows[ends[name] : ends[name + 1]].astype(np.int64)
+        found = np.concatenate([rows[ends[name] : ends[name + 1]] for name in names], dtype=np.int64)
         if len(found) * _SEARCH < len(rows):
             return np.sort(found, kind="stable")
         is_found = np.zeros(len(self.name), np.bool_)
@@ -386,9 +386,9 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
         return is_found.nonzero()[0]
 
     @cached_property
-    def _host_rows_by_name(self) -> tuple[Int64s, list[int]]:
+    def _host_rows_by_name(self) -> tuple[Int32s, list[int]]:
         """Return the host events ordered by name, and the borders between names."""
-        rows = np.flatnonzero(self.on_host)
+        rows = np.flatnonzero(self.on_host).astype(np.int32)
         # Short integers sort several times faster.
         name = self.name[rows].astype(np.uint16 if len(self.names) <= 1 << 16 else np.int64)
         ends = np.cumsum(np.bincount(name, minlength=len(self.names)))

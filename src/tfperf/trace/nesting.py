@@ -158,17 +158,19 @@ def own_parts(start: Int64s, end: Int64s, parent: Int64s, wanted: Bools) -> tupl
     child = child[np.argsort(parent[child], kind="stable")]
     above = parent[child]
     is_next = above[1:] == above[:-1]
-    before = start[above]
+    before, until = start[above], start[child]
     before[1:][is_next] = end[child[:-1]][is_next]
-    rest = np.flatnonzero(wanted)
-    behind = start.copy()
+    some = until > before
+    parts = above[some], before[some], until[some]
     is_last = np.append(~is_next, True)[: len(child)]
+    behind = start.copy()
     behind[above[is_last]] = end[child[is_last]]
-    row = np.concatenate((above, rest))
-    part_start = np.concatenate((before, behind[rest]))
-    part_end = np.concatenate((start[child], end[rest]))
-    some = (part_end > part_start).nonzero()[0]
-    return row[some], part_start[some], part_end[some]
+    rest = np.flatnonzero(wanted & (end > behind))
+    return (
+        np.concatenate((parts[0], rest)),
+        np.concatenate((parts[1], behind[rest])),
+        np.concatenate((parts[2], end[rest])),
+    )
 
 
 def nest_on_stack(start: Int64s, end: Int64s) -> Stacked:

@@ -25,6 +25,7 @@ from tfperf.base.arrays import (
     NO_NUMBERS,
     Bools,
     Float64s,
+    Int32s,
     Int64s,
     Intervals,
     difference,
@@ -221,8 +222,8 @@ def average_work(parts: Sequence[Work | None]) -> Work | None:
 class _Parts(NamedTuple):
     """Intervals of self time of ops: the key, the step, and the assigned part of the step's time."""
 
-    key: Int64s
-    step: Int64s
+    key: Int32s
+    step: Int32s
     ps: Float64s
 
 
@@ -328,34 +329,49 @@ def _layer(key: OpKey, layers: ModelLayers) -> str:
 
 def _divided(trace: HostTrace, events: _Events, steps: Steps, exchanges: Intervals) -> _Parts:
     """Divide the time of each step among the ops that run in it."""
-    key, start, end = [NO_NUMBERS], [NO_NUMBERS], [NO_NUMBERS]
+    # These are the largest arrays of a host, so they are overwritten or deleted as soon as possible.
+    keys, starts, ends = _self_times(trace, events)
+    # An interval belongs to the step in which it starts, or else to the next one.
+    step = np.searchsorted(steps.start_ps, starts, side="right") - 1
+    step += (step < 0) | (starts >= steps.end_ps[np.maximum(step, 0)])
+    np.minimum(step, len(steps) - 1, out=step)
+    np.maximum(starts, steps.start_ps[step], out=starts)
+    np.minimum(ends, steps.end_ps[step], out=ends)
+    if not (inside := ends > starts).all():
+        keys, step, starts, ends = keys[inside], step[inside], starts[inside], ends[inside]
+    step_of_part = step.astype(np.int32)
+    del step
+    count, sizes = len(keys), (len(keys), len(keys), len(exchanges.start), len(exchanges.end))
+    times = np.concatenate((starts, ends, exchanges.start, exchanges.end))
+    del starts, ends
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    share = np.zeros(len(times))
+    np.subtract(times[1:], times[:-1], out=share[:-1])
+    del times
+    running = np.cumsum(np.repeat(np.array((1, -1, 0, 0), np.int8), sizes)[order], dtype=np.int32)
+    if len(exchanges.start):
+        running[np.cumsum(np.repeat(np.array((0, 0, 1, -1), np.int8), sizes)[order], dtype=np.int32) > 0] = 0
+    share[running <= 0] = 0
+    np.divide(share, running, out=share, where=running > 0)
+    del running
+    until = np.cumsum(share)
+    until -= share
+    share[order] = until
+    return _Parts(keys, step_of_part, share[count : 2 * count] - share[:count])
+
+
+def _self_times(trace: HostTrace, events: _Events) -> tuple[Int32s, Int64s, Int64s]:
+    """Return the intervals in which each op runs and no op inside it: key, start and end."""
+    key, start, end = [np.empty(0, np.int32)], [NO_NUMBERS], [NO_NUMBERS]
     for _, places in by_line(trace.host_lines, events.row):
         begins, ends = events.start[places], events.end[places]
         every, parent = np.ones(len(begins), np.bool_), nest(begins, ends).parent
         place, part_start, part_end = own_parts(begins, ends, parent, every)
-        key.append(events.key[places][place])
+        key.append(events.key[places][place].astype(np.int32))
         start.append(part_start)
         end.append(part_end)
-    keys, starts, ends = np.concatenate(key), np.concatenate(start), np.concatenate(end)
-    # An interval belongs to the step in which it starts, or else to the next one.
-    step = np.searchsorted(steps.start_ps, starts, side="right") - 1
-    is_outside = (step < 0) | (starts >= steps.end_ps[np.maximum(step, 0)])
-    step = np.minimum(step + is_outside, len(steps) - 1)
-    starts, ends = np.maximum(starts, steps.start_ps[step]), np.minimum(ends, steps.end_ps[step])
-    inside = ends > starts
-    keys, step, starts, ends = keys[inside], step[inside], starts[inside], ends[inside]
-    times = np.concatenate((starts, ends, exchanges.start, exchanges.end))
-    order = np.argsort(times, kind="stable")
-    length = np.diff(times[order], append=times[order[-1:]])
-    sizes = len(starts), len(ends), len(exchanges.start), len(exchanges.end)
-    running = np.cumsum(np.repeat(np.array((1, -1, 0, 0), np.int8), sizes)[order], dtype=np.int32)
-    counts = running > 0
-    if len(exchanges.start):
-        counts &= np.cumsum(np.repeat(np.array((0, 0, 1, -1), np.int8), sizes)[order], dtype=np.int32) == 0
-    each = np.divide(length, running, out=np.zeros(len(times)), where=counts)
-    until = np.empty(len(times))
-    until[order] = np.cumsum(each) - each
-    return _Parts(keys, step, until[len(starts) : 2 * len(starts)] - until[: len(starts)])
+    return np.concatenate(key), np.concatenate(start), np.concatenate(end)
 
 
 def _by_step(parts: _Parts, group: Int64s, groups: int, steps: int) -> Int64s:
