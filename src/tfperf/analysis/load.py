@@ -264,24 +264,36 @@ def analyze_host(
 
 _OF_WHOLE_TRACE = ("steps", "environment")
 """Sections that are analyzed before the trace is cut to selected steps."""
-_LONGEST = ("tfdata", "diagnosis")
-"""Sections that take longest for a large host, so they start first."""
+_TOGETHER = ("tfdata", "input", "ops"), ("diagnosis", "idle", "wall")
+"""Sections that one process analyzes, because they share intermediate results such as `Host.stage_work`. They take
+longest for a large host, so they start first.
+"""
 
 
 def _analyze_others(host: Host, whole: Host, sections: Sequence[str]) -> list[Flaw]:
     """Analyze sections that may run in any order, on two processes if possible, and return the flaws of the whole."""
     specs = {name: registry.find_section(name) for name in sections}
     ours = [name for name in sections if registry.is_ours(name) and name not in host.results and specs[name].analyze]
-    ours.sort(key=lambda name: name not in _LONGEST)
     links = whole.launch_links if whole.trace.device_kind == "gpu" else None
     checks = flaw_checks(whole.trace, whole["steps"].steps, links)
-    tasks: list[Callable[[], Any]] = [lambda check=check: [*check()] for check in checks]  # type: ignore[misc]
-    tasks += [partial(host.result_of, name) for name in ours]
+
+    def results_of(names: Iterable[str]) -> dict[str, Any]:
+        return {name: host.result_of(name) for name in names}
+
+    together = [[name for name in names if name in ours] for names in _TOGETHER]
+    alone = [[name] for name in ours if not any(name in names for names in together)]
+    tasks: list[Callable[[], Any]] = [partial(results_of, names) for names in (*together, *alone)]
+    tasks[len(together) : len(together)] = [lambda check=check: [*check()] for check in checks]  # type: ignore[misc]
     done = in_two(tasks) if host.trace.size_bytes >= FORKED_BYTES else [task() for task in tasks]
-    host.results |= dict(zip(ours, done[len(checks) :], strict=True))
+    flaws: list[Flaw] = []
+    for part in done:
+        if isinstance(part, dict):
+            host.results |= part
+        else:
+            flaws += part
     host.analyze([name for name in sections if not registry.is_ours(name)])
     host.results = {name: host.results[name] for name in sections if name in host.results}
-    return [flaw for flaws in done[: len(checks)] for flaw in flaws]
+    return flaws
 
 
 ALWAYS = ("steps", "overview")
