@@ -16,7 +16,7 @@ IN_A_REPORT = {
 }  # fmt: skip
 """Modules that `tfperf analyze` of a small profile into a file does not load: it takes half a second."""
 AT_HELP = IN_A_REPORT | {
-    "google.protobuf", "http.server", "numpy", "ptars", "pyarrow",
+    "google.protobuf", "http.server", "json", "numpy", "pickle", "ptars", "pyarrow", "subprocess",
     "tfperf.analysis", "tfperf.capture.machine", "tfperf.formats.wire.contents", "tfperf.report.render.values",
     "tfperf.trace.read",
 }  # fmt: skip

@@ -12,7 +12,6 @@ import errno
 import math
 import mmap
 import os
-import pickle
 import re
 import signal
 import struct
@@ -243,6 +242,8 @@ def _start(work: Callable[[], Iterable[Any]], file: int) -> int:
 
 
 def _write(values: Iterable[Any], file: int) -> None:
+    import pickle
+
     with open(file, "wb", closefd=False) as output:
         for value in values:
             arrays: list[pickle.PickleBuffer] = []
@@ -257,6 +258,8 @@ def _write(values: Iterable[Any], file: int) -> None:
 
 
 def _read(file: int) -> Iterator[Any]:
+    import pickle
+
     size = os.fstat(file).st_size
     if not size:
         return

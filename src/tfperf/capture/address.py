@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections import Counter
@@ -157,6 +156,8 @@ def check_workers(addresses: Sequence[Address]) -> None:
 
 
 def _cluster(text: str, origin: str) -> dict[str, object]:
+    import json
+
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:

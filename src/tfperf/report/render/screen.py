@@ -14,7 +14,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
@@ -174,6 +173,8 @@ def pager_command(environment: Mapping[str, str]) -> list[str]:
 
 def show_in_pager(text: str, environment: Mapping[str, str]) -> bool:
     """Show the text in the pager until the user leaves it, with Ctrl-C too; return whether the pager started."""
+    import subprocess
+
     command = pager_command(environment)
     if not command:
         return False
