@@ -18,7 +18,7 @@ START_S = 0.5
 """Seconds to start a worker process and import its modules."""
 HOST_S, BYTE_S = 0.01, 1 / 80e6
 """Seconds of analysis per host and per byte of its file."""
-WORKER_BYTES, BYTES_PER_BYTE = 150e6, 3.0
+WORKER_BYTES, BYTES_PER_BYTE = 150e6, 2.5
 """Bytes of memory of a worker, and additional ones per byte of its file."""
 FORKED_BYTES = 1 << 24
 """Minimum file size for which a forked copy of the process pays off."""
