@@ -31,6 +31,7 @@ from shared_runs import make_program
 from test_docs import PAGES, follow, shell
 
 from tfperf.analysis.parallel.worker_pool import WorkerProcess
+from tfperf.cli import main
 from tfperf.cli.run import command as run_command
 
 SHORTER = {
@@ -185,7 +186,7 @@ def test_what_a_page_tells_you_to_type_works(lines: list[str], workplace: Path, 
 def typed(line: str, folder: Path, request: pytest.FixtureRequest) -> tuple[int, str, str]:
     """Run a line as it stands, but sooner, and with the jobs of this test."""
     if line.startswith("tfperf run"):
-        run_command.make_context("tfperf run", shlex.split(line, comments=True)[2:])
+        run_command.make_context("tfperf run", shlex.split(line, comments=True)[2:], **main.context_settings)
     line = as_here(line)
     if line.startswith("git "):
         return follow(line, ROOT)

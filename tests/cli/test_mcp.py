@@ -18,7 +18,7 @@ from builders import host as host_plane
 from printed import Run
 
 from tfperf.base.errors import TfperfError
-from tfperf.cli import analyze, mcp
+from tfperf.cli import analyze, main, mcp
 from tfperf.cli.mcp import TOOLS, Profiles, answer_of, schema_of, server_of
 from tfperf.export.query.engine import Query, QueryLimits
 from tfperf.export.query.sources import source_of
@@ -383,4 +383,4 @@ def test_the_page_has_the_tools_and_configurations_that_start_the_server(root: P
         ((_, servers),) = document.items()
         words = [servers["tfperf"]["command"], *servers["tfperf"]["args"]]
         assert words[:2] == ["tfperf", "mcp"]
-        mcp.command.make_context("mcp", [str(root) for _ in words[2:]])
+        mcp.command.make_context("mcp", [str(root) for _ in words[2:]], **main.context_settings)
