@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -281,9 +282,10 @@ def _analyze_others(host: Host, whole: Host, sections: Sequence[str]) -> list[Fl
         return {name: host.result_of(name) for name in names}
 
     together = [[name for name in names if name in ours] for names in _TOGETHER]
-    alone = [[name] for name in ours if not any(name in names for names in together)]
-    tasks: list[Callable[[], Any]] = [partial(results_of, names) for names in (*together, *alone)]
-    tasks[len(together) : len(together)] = [lambda check=check: [*check()] for check in checks]  # type: ignore[misc]
+    alone = [[name] for name in ours if name not in chain(*_TOGETHER)]
+    tasks: list[Callable[[], Any]] = [partial(results_of, names) for names in together]
+    tasks += [lambda check=check: [*check()] for check in checks]  # type: ignore[misc]
+    tasks += [partial(results_of, names) for names in alone]
     done = in_two(tasks) if host.trace.size_bytes >= FORKED_BYTES else [task() for task in tasks]
     flaws: list[Flaw] = []
     for part in done:

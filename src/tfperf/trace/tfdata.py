@@ -566,7 +566,7 @@ class FunctionRuns(Struct, frozen=True, kw_only=True):
     """Whether the run was only started on the thread of tf.data."""
     ops: dict[OpKey, tuple[int, int]]
     """Number of runs of each op inside, and their picoseconds."""
-    other_ops: Int32s
+    other_ops: Int64s
     """Rows of the ops on host threads outside of all runs."""
     work: tuple[Int64s, Int64s]
     """Rows of the executor events that worked on runs, and the index of the run of each."""
@@ -598,7 +598,7 @@ def find_function_runs(trace: HostTrace, rows: Int64s, stage: Int64s) -> Functio
         started=started,
         is_async=asynchronous[trace.name[rows]],
         ops=_summed(trace, op_rows[is_inside], stage[run_of_work[around[is_inside]]]),
-        other_ops=op_rows[~is_inside].astype(np.int32),
+        other_ops=op_rows[~is_inside],
         work=(work, run_of_work),
     )
 

@@ -173,11 +173,11 @@ def pager_command(environment: Mapping[str, str]) -> list[str]:
 
 def show_in_pager(text: str, environment: Mapping[str, str]) -> bool:
     """Show the text in the pager until the user leaves it, with Ctrl-C too; return whether the pager started."""
-    import subprocess
-
     command = pager_command(environment)
     if not command:
         return False
+    import subprocess
+
     # Like git: colors are shown, short text is not held, and text stays on the screen.
     variables = {"LESS": "FRX", "LV": "-c", **environment}
     try:

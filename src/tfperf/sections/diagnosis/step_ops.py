@@ -44,8 +44,8 @@ from tfperf.trace.host.host_ops import compiled_ops
 from tfperf.trace.host.host_state import HostStates, State
 from tfperf.trace.host.python_frames import frame_names, python_functions
 from tfperf.trace.host.tasks import runs_several_tasks
-from tfperf.trace.host_trace import HostTrace, by_line
-from tfperf.trace.nesting import innermost_around, nest, own_parts
+from tfperf.trace.host_trace import HostTrace
+from tfperf.trace.nesting import innermost_around, own_parts, parents
 from tfperf.trace.steps.breakdown import CountedSteps
 
 if TYPE_CHECKING:
@@ -330,7 +330,10 @@ def _layer(key: OpKey, layers: ModelLayers) -> str:
 def _divided(trace: HostTrace, events: _Events, steps: Steps, exchanges: Intervals) -> _Parts:
     """Divide the time of each step among the ops that run in it."""
     # These are the largest arrays of a host, so they are overwritten or deleted as soon as possible.
-    keys, starts, ends = _self_times(trace, events)
+    every = np.ones(len(events.row), np.bool_)
+    place, starts, ends = own_parts(events.start, events.end, parents(trace, events.row), every)
+    keys = events.key[place].astype(np.int32)
+    del place
     # An interval belongs to the step in which it starts, or else to the next one.
     step = np.searchsorted(steps.start_ps, starts, side="right") - 1
     step += (step < 0) | (starts >= steps.end_ps[np.maximum(step, 0)])
@@ -359,19 +362,6 @@ def _divided(trace: HostTrace, events: _Events, steps: Steps, exchanges: Interva
     until -= share
     share[order] = until
     return _Parts(keys, step_of_part, share[count : 2 * count] - share[:count])
-
-
-def _self_times(trace: HostTrace, events: _Events) -> tuple[Int32s, Int64s, Int64s]:
-    """Return the intervals in which each op runs and no op inside it: key, start and end."""
-    key, start, end = [np.empty(0, np.int32)], [NO_NUMBERS], [NO_NUMBERS]
-    for _, places in by_line(trace.host_lines, events.row):
-        begins, ends = events.start[places], events.end[places]
-        every, parent = np.ones(len(begins), np.bool_), nest(begins, ends).parent
-        place, part_start, part_end = own_parts(begins, ends, parent, every)
-        key.append(events.key[places][place].astype(np.int32))
-        start.append(part_start)
-        end.append(part_end)
-    return np.concatenate(key), np.concatenate(start), np.concatenate(end)
 
 
 def _by_step(parts: _Parts, group: Int64s, groups: int, steps: int) -> Int64s:

@@ -634,7 +634,7 @@ def threads_at_work(
     unseen = [stage for stage, work_ps in enumerate(times.work_ps) if work_ps is None]
     may_sleep = {stage for stage, _, kind in recorded.runs.ops if _NEEDS_NO_CORE.match(kind)}
     may_sleep |= {index for index, stage in enumerate(recorded.stages) if _READERS.match(stage.name)}
-    ops = recorded.runs.other_ops.astype(np.int64)
+    ops = recorded.runs.other_ops
     ops = ops[~mask(trace.names, lambda name: bool(_WAITING_OP.match(parse_op(name).type)))[trace.name[ops]]]
     thunks = trace.stat("hlo_op").event
     ops = np.sort(np.concatenate((ops, thunks[trace.on_host[thunks]].astype(np.int64))))
