@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from builders import event, host, logdir_of, space
@@ -147,6 +148,23 @@ def test_a_cluster_says_the_same(dask: tuple[str, list[subprocess.Popen[bytes]]]
     steps = space(host(*(event("train", 100 * number, 100, step_num=number) for number in range(4))))
     logdir = logdir_of(tmp_path, a=steps, b=b"", c=steps)
     assert document(tfperf.load(logdir, cluster=dask[0])) == document(tfperf.load(logdir, jobs=1))
+
+
+def test_an_error_of_closing_hides_no_other(
+    dask: tuple[str, list[subprocess.Popen[bytes]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dask fails to close a connection whose scheduler died while it connects again, which cannot be had on demand."""
+    import distributed
+
+    close = distributed.Client.close
+
+    def fail(client: Any, timeout: float) -> None:
+        close(client, timeout=timeout)
+        raise RuntimeError("Cannot change state of expiring Timeout")
+
+    monkeypatch.setattr(distributed.Client, "close", fail)
+    with pytest.raises(tfperf.TfperfError, match="the reason"), cluster.connected(dask[0]):
+        raise tfperf.TfperfError("the reason")
 
 
 def test_the_deaths_of_the_only_worker_and_of_the_scheduler_are_named(

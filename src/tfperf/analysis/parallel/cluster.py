@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import Event, Lock, Thread, Timer
 from typing import Any
@@ -72,7 +72,9 @@ def connected(address: str) -> Iterator[Workers]:
             executor.shutdown(wait=False)
             raise
     finally:
-        client.close(timeout=1)
+        # Closing a broken connection may fail in any way (dask reschedules expired timeouts), which would hide why.
+        with suppress(Exception):
+            client.close(timeout=1)
 
 
 class _Pulse:
