@@ -106,9 +106,9 @@ class Shares(Struct, frozen=True, eq=False):
 
     def percents(self, steps: CountedSteps) -> dict[str, float]:
         """Return the share of each name in the averaged steps, in percent, largest first."""
-        sums = self.ps[:, steps.counted].sum(axis=1).tolist()
+        total_ps, sums = steps.total_ps, self.ps[:, steps.counted].sum(axis=1).tolist()
         pairs = sorted(zip(sums, self.names, strict=True), key=lambda pair: -pair[0])
-        return {name: percent(ps, steps.total_ps) or 0.0 for ps, name in pairs if ps}
+        return {name: percent(ps, total_ps) or 0.0 for ps, name in pairs if ps}
 
 
 class Output(Struct, frozen=True):

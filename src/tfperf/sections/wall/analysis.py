@@ -124,7 +124,7 @@ class Wall(Plotted, Tabular, frozen=True, kw_only=True, eq=False, dict=True):
 
     def are(self, *parts: PartName) -> Bools:
         """Return whether each window is one of these parts."""
-        return np.isin(self.codes, [PARTS.index(part) for part in parts])
+        return np.array([part in parts for part in PARTS])[self.codes]
 
     @property
     def is_other(self) -> Bools:
