@@ -291,6 +291,8 @@ def touches(flat: Intervals, start: Int64s, end: Int64s) -> Bools:
 
 def intersection(first: Intervals, second: Intervals) -> Intervals:
     """Return the intersection of flat sets: both cover the time from one start to the end before the next start."""
+    if not len(first.start) or not len(second.start):
+        return EMPTY
     start = np.sort(np.concatenate((first.start, second.start)), kind="stable")[1:]
     end = np.sort(np.concatenate((first.end, second.end)), kind="stable")[:-1]
     covered = start < end
@@ -299,6 +301,8 @@ def intersection(first: Intervals, second: Intervals) -> Intervals:
 
 def difference(first: Intervals, second: Intervals) -> Intervals:
     """Return the time covered by the first flat set but not by the second, as a flat set."""
+    if not len(first.start) or not len(second.start):
+        return first
     # The complement of the second set: from each end to the next start.
     rest = Intervals(np.concatenate((_NEVER, second.end)), np.concatenate((second.start, _ALWAYS)))
     return intersection(first, rest)
