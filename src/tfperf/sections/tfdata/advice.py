@@ -437,7 +437,7 @@ _RULES = {
     ".*Batch": StageRule(
         code="serial_transformation",
         why="one thread copies elements",
-        action=f"batch(n, num_parallel_calls=tf.data.AUTOTUNE); {_COPYING.action}",
+        action=f"batch(n, num_parallel_calls=tf.data.AUTOTUNE) (TensorFlow 2.5 or later); {_COPYING.action}",
         url="https://www.tensorflow.org/api_docs/python/tf/data/Dataset#batch",
     ),
     ".*Shuffle": StageRule(
