@@ -319,11 +319,11 @@ class HostTrace(Struct, frozen=True, eq=False, kw_only=True, dict=True):
 
     def number_at(self, stat_name: str, rows: Int64s, missing: int = 0) -> Int64s:
         """Return the stat of the events at `rows`, or `missing`."""
-        if len(rows) * _SEARCH > len(self.name):
-            return self.number(stat_name, missing)[rows]
         stat = self.stat(stat_name)
         if not len(stat.event):
             return np.full(len(rows), missing, np.int64)
+        if len(rows) * _SEARCH > len(self.name):
+            return self.number(stat_name, missing)[rows]
         place = lookup(stat.event, rows)
         return np.where(place >= 0, stat.value[place], missing)
 
