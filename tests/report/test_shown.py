@@ -195,7 +195,8 @@ def test_a_row_for_each_host_or_device_is_declared_so() -> None:
     """A table that names the host of each row, or the device, is about each of them, unless its rows are ranked."""
     about = {spec.name for spec in all_tables() if spec.name_key in ("host", "device") and spec.in_report}
     about.discard("stragglers")  # a row for each step
-    assert all(spec.ranked is not None and spec.ranked.each for spec in all_tables() if spec.name in about)
+    declared = {spec.name for spec in all_tables() if spec.ranked is not None and spec.ranked.each}
+    assert not about - declared, "declare `ranked=Ranked(COLUMN, each=...)` for these tables"
 
 
 def test_ranked_tables_are_in_that_order(tmp_path: Path, samples: Path) -> None:
